@@ -1,0 +1,13 @@
+//! CRC-32C (Castagnoli, RFC 3720 appendix B.4), hardware instruction when the CPU has SSE4.2.
+#pragma once
+
+#include <cstdint>
+
+#include "quack/common/bytes.hpp"
+
+namespace quack {
+
+//! Extends `crc` (0 to start) by `bytes`. Crc32c("123456789") == 0xE3069283.
+uint32_t Crc32c(ByteView bytes, uint32_t crc = 0);
+
+} // namespace quack

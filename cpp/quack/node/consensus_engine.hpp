@@ -1,0 +1,104 @@
+//! The one interface through which the catalog reaches consensus. The default engine is RaftEngine (raft_engine.hpp);
+//! an adapter over an installed NuRaft could stand beside it (third_party/nuraft/README.md).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quack/common/clock.hpp"
+#include "quack/common/status.hpp"
+#include "quack/raft/raft.hpp"
+
+namespace quack {
+namespace node {
+
+//! Where a proposal stands after the engine is done with it. It is applied on THIS node strictly after the answer's
+//! index is applied here; the state machine itself reports the entry's outcome by request id.
+struct ProposeOutcome {
+	//! Ok = committed at (group, index). Unavailable, Overloaded, DeadlineExceeded, NotLeader, Degraded = surely not
+	//! appended by this attempt. OutcomeUnknown = it may commit later.
+	Status status;
+	raft::LogIndex index = 0;
+};
+
+struct PeerLag {
+	std::string node_id;
+	raft::LogIndex match = 0;
+	uint64_t lag = 0; //! entries behind the leader's last index
+	bool connected = false;
+	std::string state; //! probe, replicate, snapshot, learner
+	std::string last_error;
+};
+
+//! One row of quack_raft_status(): one group as this node sees it.
+struct GroupStatus {
+	std::string cluster_id;
+	raft::GroupId group = raft::ROOT_GROUP;
+	std::string group_name; //! "root" for the root group
+	std::string node_id;
+	std::string role; //! leader, follower, candidate, pre_candidate, learner
+	raft::Term term = 0;
+	std::string leader_id; //! empty when unknown
+	bool is_leader = false;
+	std::vector<std::string> voters;
+	std::vector<std::string> learners;
+	bool membership_change_in_progress = false;
+	raft::LogIndex commit_index = 0;
+	raft::LogIndex applied_index = 0;
+	raft::LogIndex last_log_index = 0;
+	raft::LogIndex durable_index = 0;
+	raft::LogIndex checkpoint_index = 0;
+	std::vector<PeerLag> peers;
+	std::string lease; //! valid, expired, none
+	int64_t lease_remaining_ms = 0;
+	bool linearizable_read_safe = false;
+	bool degraded = false;
+	std::string reason; //! why degraded, or why there is no leader: which peers are missing and what they last said
+	uint64_t proposal_queue_count = 0;
+	uint64_t proposal_queue_bytes = 0;
+	uint64_t apply_queue_count = 0;
+	uint64_t apply_queue_bytes = 0;
+	uint64_t log_disk_bytes = 0;
+	uint64_t snapshot_bytes_done = 0; //! transfer in progress to or from this node; 0/0 = none
+	uint64_t snapshot_bytes_total = 0;
+};
+
+class ConsensusEngine {
+public:
+	using ProposeCallback = std::function<void(const ProposeOutcome &)>;
+	using ReadCallback = std::function<void(Result<raft::LogIndex>)>;
+	using DoneCallback = std::function<void(Status)>;
+
+	virtual ~ConsensusEngine() = default;
+
+	//! Starts threads; the state machine is caught up in the background.
+	virtual Status Start() = 0;
+	//! Graceful: hand over leadership, final checkpoint, join threads. Idempotent.
+	virtual void Stop(MonotonicNs timeout) = 0;
+
+	//! Appends `payload` to the group, here or through its leader. One attempt: the caller decides about retries (safe with
+	//! the same request id inside the payload). `done` is called exactly once, on an engine thread; must not block.
+	virtual void Propose(raft::GroupId group, SharedBytes payload, MonotonicNs timeout, ProposeCallback done) = 0;
+
+	//! A read index for a linearizable read; wait until applied before reading.
+	virtual void ReadBarrier(raft::GroupId group, MonotonicNs timeout, ReadCallback done) = 0;
+
+	//! Blocks until the state machine here applied `index`. DeadlineExceeded, Degraded, or Unavailable on Stop.
+	virtual Status WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout) = 0;
+
+	//! Empty target = best caught-up voter.
+	virtual void TransferLeadership(raft::GroupId group, const std::string &target_node_id, MonotonicNs timeout,
+	                                DoneCallback done) = 0;
+
+	virtual std::vector<GroupStatus> GetStatus() const = 0;
+
+	//! Fail closed: stop voting, acknowledging and serving; status says why. Called by any layer that finds a
+	//! non-deterministic failure. The first reason wins.
+	virtual void LatchDegraded(const std::string &reason) = 0;
+	virtual bool IsDegraded() const = 0;
+};
+
+} // namespace node
+} // namespace quack

@@ -1,0 +1,3 @@
+#include "duckdb.hpp"
+
+namespace quack {}
