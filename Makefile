@@ -1,0 +1,80 @@
+# The one place for commands. `make help` lists them. Sizes are variables: make sim SEEDS=1000, make demo KILLS=20.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+SEEDS ?= 1000
+FIRST_SEED ?= 1
+KILLS ?= 1
+ROWS ?= 336776
+TESTS ?= tests/python tests/e2e
+
+BUILD := build/cmake
+CORE := build/core
+TSAN := build/tsan
+VENV := build/venv
+PY := $(VENV)/bin/python
+export PYTHONPATH := $(CURDIR)/python
+# The toolchain reads the pinned DuckDB source from a cache outside the tree; see cpp/cmake/fetch_duckdb.py.
+DUCKDB = $(shell $(PYTHON) cpp/cmake/fetch_duckdb.py)
+
+.PHONY: help build test test-core test-tsan lint format demo sim wheel clean deps
+
+help: ## List the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+deps: build/.deps $(VENV)/.complete ## Install what the machine lacks: system packages, a Python environment
+
+build/.deps: cpp/cmake/system_packages.sh
+	@cpp/cmake/system_packages.sh
+	@mkdir -p build && touch $@
+
+$(VENV)/.complete: pyproject.toml
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+	@$(PY) -m pip install --quiet --disable-pip-version-check --group dev
+	@touch $@
+
+build: deps ## Build the extension (host-linked) and the C++ tests
+	@cmake -S . -B $(BUILD) -G Ninja -DQUACK_DUCKDB_SOURCE=$(DUCKDB) $(CMAKE_ARGS) >build/configure.log || (cat build/configure.log; false)
+	@cmake --build $(BUILD) -j $(JOBS)
+
+test-core: build/.deps ## Layers below DuckDB and the simulator, with ASan and UBSan; no DuckDB needed
+	@cmake -S . -B $(CORE) -G Ninja -DQUACK_BUILD_EXTENSION=OFF -DQUACK_SANITIZE=address,undefined >/dev/null
+	@cmake --build $(CORE) -j $(JOBS)
+	@ctest --test-dir $(CORE) --output-on-failure -j $(JOBS)
+
+test-tsan: build/.deps ## The same tests with ThreadSanitizer
+	@cmake -S . -B $(TSAN) -G Ninja -DQUACK_BUILD_EXTENSION=OFF -DQUACK_SANITIZE=thread >/dev/null
+	@cmake --build $(TSAN) -j $(JOBS)
+	@ctest --test-dir $(TSAN) --output-on-failure -j $(JOBS)
+
+test: build test-core ## Every test: C++ layers, simulator, extension, real clusters
+	@$(PY) -m pytest $(TESTS)
+
+lint: deps ## clang-format, ruff, mypy and the project's own rules
+	@$(PY) tests/lint/tidy.py
+	@git ls-files 'cpp/*.cpp' 'cpp/*.hpp' 'tests/*.cpp' 'tests/*.hpp' | xargs -r $(VENV)/bin/clang-format --dry-run --Werror
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+
+format: deps ## Rewrite the sources in the project's format
+	@git ls-files 'cpp/*.cpp' 'cpp/*.hpp' 'tests/*.cpp' 'tests/*.hpp' | xargs -r $(VENV)/bin/clang-format -i
+	@$(VENV)/bin/ruff check --fix . ; $(VENV)/bin/ruff format .
+
+demo: build ## Three voters, real data, a killed leader: KILLS=1 ROWS=336776
+	@$(PY) tests/e2e/demo.py --kills $(KILLS) --rows $(ROWS)
+
+sim: build/.deps ## Deterministic simulation of the consensus core: SEEDS=1000 FIRST_SEED=1
+	@cmake -S . -B build/sim -G Ninja -DQUACK_BUILD_EXTENSION=OFF >/dev/null
+	@cmake --build build/sim -j $(JOBS) --target quack_sim >/dev/null
+	@build/sim/tests/sim/quack_sim --seeds $(SEEDS) --first-seed $(FIRST_SEED) --canaries
+
+wheel: deps ## Self-contained extension (DuckDB linked in, built once into the cache) and a wheel in wheels/
+	@$(PY) -m pip install --quiet --disable-pip-version-check --group wheel
+	@$(PY) cpp/cmake/build_wheel.py --jobs $(JOBS)
+
+clean: ## Remove everything that was built in the tree
+	@rm -rf build python/quack/_native
