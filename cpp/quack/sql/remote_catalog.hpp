@@ -10,8 +10,8 @@
 namespace quack {
 namespace sql {
 
-//! Registers the storage type `quack`, the secret type `quack`, the table function quack_query_by_name(catalog, sql) and
-//! the setting quack_request_timeout_ms. Call once while the extension loads.
+//! Registers the storage type `quack`, the secret type `quack`, the table function quack_query_by_name(catalog, sql)
+//! and the setting quack_request_timeout_ms. Call once while the extension loads.
 void RegisterRemote(duckdb::ExtensionLoader &loader);
 
 //! Whether `catalog` names a database attached through the storage type `quack`. False for unknown names.
