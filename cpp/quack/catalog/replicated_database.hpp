@@ -1,0 +1,166 @@
+//! The replicated state of a node: one DuckDB file, attached under the fixed name `cp` with DuckDB's own write-ahead log
+//! switched off. Writes of sessions are captured at commit and travel through the consensus engine; committed entries
+//! come back through Apply. See DESIGN.md.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "duckdb.hpp"
+#include "duckdb/main/client_context_state.hpp"
+#include "quack/common/clock.hpp"
+#include "quack/common/status.hpp"
+#include "quack/node/consensus_engine.hpp"
+#include "quack/node/state_machine.hpp"
+
+namespace quack {
+namespace catalog {
+
+//! The replicated catalog has this name on every node: default expressions and sequences bake it in.
+constexpr const char *CATALOG_NAME = "cp";
+//! Holds applied vector, outcomes and cluster identity; users may read it, never write it.
+constexpr const char *META_SCHEMA = "__quack";
+//! The ATTACH type. Only ReplicatedDatabase::Open attaches it; a user's ATTACH of this type is refused.
+constexpr const char *STORAGE_TYPE = "quack_replica";
+
+//! Registers the storage type; call once per DuckDB instance, when the extension loads, before Open.
+void RegisterReplicaStorage(duckdb::DBConfig &config);
+
+//! Names one commit attempt over all its retries. All zero = none.
+using RequestId = std::array<uint8_t, 16>;
+
+//! 32 lower-case hex digits.
+std::string RequestIdToString(const RequestId &id);
+//! InvalidArgument unless it is exactly what RequestIdToString prints.
+Result<RequestId> RequestIdFromString(const std::string &text);
+//! 128 bits from the operating system's random source.
+RequestId NewRequestId();
+
+enum class Consistency : uint8_t { Eventual = 0, Session = 1, Linearizable = 2 };
+
+//! What became of a commit.
+struct CommitOutcome {
+	RequestId request_id {};
+	//! Ok; Conflict, SchemaChanged (nothing committed, retry the transaction); Constraint (nothing committed);
+	//! Unavailable, Overloaded, DeadlineExceeded, Degraded (surely not committed); OutcomeUnknown (ask later with the
+	//! request id); anything else: nothing committed, the message says why.
+	Status status;
+	raft::GroupId group = raft::ROOT_GROUP;
+	//! The entry's log index; 0 when it never reached the log.
+	raft::LogIndex index = 0;
+};
+
+//! Per-session settings that commits and reads honour, and the last outcome. One per ClientContext. Thread-safe.
+class SessionState final : public duckdb::ClientContextState {
+public:
+	//! The session's state, created with defaults at first use.
+	static SessionState &Get(duckdb::ClientContext &context);
+
+	//! The id of the next commit; used once, then cleared. Generated when not set.
+	void SetNextRequestId(const RequestId &id);
+	//! Absolute end (monotonic clock) of commits and fenced reads from now on; 0 = the default of 30 s per operation.
+	void SetDeadline(MonotonicNs deadline);
+	void SetConsistency(Consistency consistency);
+	//! `session` reads wait until `index` is applied here: what this session saw or wrote on another node.
+	void RaiseFloor(raft::GroupId group, raft::LogIndex index);
+
+	Consistency GetConsistency() const;
+	//! The end of an operation that starts now.
+	MonotonicNs OperationDeadline() const;
+	std::map<raft::GroupId, raft::LogIndex> Floor() const;
+	RequestId TakeRequestId();
+
+	//! The last commit that had effects; empty before the first one. A DuckDB commit error loses its type on the way to
+	//! the client ("Failed to commit: ..."): the server reads it from here.
+	std::optional<CommitOutcome> LastCommit() const;
+	void SetLastCommit(CommitOutcome outcome);
+	//! Why the open transaction can no longer commit (a committed entry needed what it held); Ok when it can. The
+	//! running statement was interrupted: report this status instead of "Interrupted!". Cleared at transaction end.
+	Status Doomed() const;
+	void SetDoomed(Status status);
+
+private:
+	mutable std::mutex lock;
+	RequestId next_request_id {};
+	MonotonicNs deadline = 0;
+	Consistency consistency = Consistency::Session;
+	std::map<raft::GroupId, raft::LogIndex> floor;
+	std::optional<CommitOutcome> last_commit;
+	Status doomed;
+};
+
+//! One row of quack_state_hash(): an order-independent hash over the bit-exact values of one table or, for other
+//! catalog objects, of its definition (rows = 0).
+struct ObjectHash {
+	std::string schema;
+	std::string object;
+	std::string type; //! table, view, index, sequence, macro, type, schema, trigger
+	uint64_t rows = 0;
+	std::string hash; //! 32 hex digits
+	raft::LogIndex applied_index = 0; //! of the root group, same for all rows of one call
+};
+
+struct ReplicaOptions {
+	std::string path;       //! the catalog file; created when missing
+	std::string cluster_id; //! must match the one in the file; written when the file is new
+	std::string node_id;    //! for messages only
+};
+
+struct ReplicaStatistics {
+	uint64_t entries_applied = 0;
+	uint64_t entries_rejected = 0; //! conflicts, constraints, schema changes
+	uint64_t rows_applied = 0;
+	uint64_t transactions_applied = 0; //! DuckDB commits of the applier: entries_applied / this = coalescing
+	uint64_t local_evictions = 0;      //! local transactions aborted because an entry needed what they held
+	uint64_t checkpoints = 0;
+	uint64_t checkpoint_last_ms = 0;
+	uint64_t waiting_commits = 0; //! sessions that wait for their entry now
+};
+
+struct ReplicaCore;
+
+//! Threads: see node::StateMachine; everything else from any thread. The DatabaseInstance outlives it.
+class ReplicatedDatabase final : public node::StateMachine {
+public:
+	//! Attaches the file as `cp`. Incompatible: another cluster's file or a newer format. IoError: the file cannot be
+	//! opened or is held by another process.
+	static Result<std::unique_ptr<ReplicatedDatabase>> Open(duckdb::DatabaseInstance &instance, ReplicaOptions options);
+	~ReplicatedDatabase() override;
+
+	//! The engine outlives this object or is taken away again with nullptr. Without one, writes fail Unavailable.
+	void SetEngine(node::ConsensusEngine *engine);
+
+	//! Stops commits, checkpoints and detaches. Stop the engine first. Idempotent.
+	void Close();
+
+	Status Apply(const std::vector<node::CommittedEntry> &entries) override;
+	std::vector<node::AppliedPosition> Applied() const override;
+	std::vector<node::AppliedPosition> Durable() const override;
+	Status Checkpoint() override;
+	Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() override;
+	Status InstallSnapshot(const std::string &path) override;
+
+	//! One consistent read of all tables outside `__quack`, sorted by schema, type and object.
+	Result<std::vector<ObjectHash>> StateHash();
+
+	//! The outcome of a request, if it is among those remembered (the last 65,536 entries of its group).
+	std::optional<CommitOutcome> Outcome(const RequestId &id) const;
+
+	//! Root index of the last entry that changed the catalog.
+	raft::LogIndex CatalogVersion() const;
+
+	ReplicaStatistics Statistics() const;
+
+private:
+	explicit ReplicatedDatabase(std::shared_ptr<ReplicaCore> core_p);
+
+	std::shared_ptr<ReplicaCore> core;
+};
+
+} // namespace catalog
+} // namespace quack
