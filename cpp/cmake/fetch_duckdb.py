@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Puts the pinned DuckDB source tree into the cache folder and prints its path.
 
-The source is the PyPI sdist of the pinned version, fetched by pip by package name and checked against the pinned
-SHA-256. Idempotent: an unpacked tree is used as it is. The cache folder is $QUACK_CACHE_DIR, else
-$XDG_CACHE_HOME/quack-duckdb, else ~/.cache/quack-duckdb.
+The source is the PyPI sdist of the pinned version, fetched by pip by package name and checked
+against the pinned SHA-256. Idempotent: an unpacked tree is used as it is. The cache folder is
+$QUACK_CACHE_DIR, else $XDG_CACHE_HOME/quack-duckdb, else ~/.cache/quack-duckdb.
 """
 
 from __future__ import annotations
@@ -38,14 +38,24 @@ def sha256_of(path: pathlib.Path) -> str:
 
 def download(pin: dict[str, str], folder: pathlib.Path) -> pathlib.Path:
     """pip writes metadata by building; it needs a working build front end, nothing is compiled."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "duckdb"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--no-binary",
+        "duckdb",
+    ]
     command += ["--dest", str(folder), f"duckdb=={pin['version']}"]
     subprocess.run(command, check=True, stdout=sys.stderr)
     archive = folder / pin["sdist"]
     found = sha256_of(archive)
     if found != pin["sdist_sha256"]:
         raise SystemExit(
-            f"{archive.name}: SHA-256 is {found}, expected {pin['sdist_sha256']} (cpp/cmake/duckdb_pin.json)"
+            f"{archive.name}: SHA-256 is {found}, expected {pin['sdist_sha256']} "
+            "(cpp/cmake/duckdb_pin.json)"
         )
     return archive
 

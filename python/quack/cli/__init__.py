@@ -1,0 +1,1 @@
+"""The `quack` command line: parse, call, print."""

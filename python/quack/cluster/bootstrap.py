@@ -1,0 +1,124 @@
+"""Writes everything that a new cluster needs: certificates, tokens, one configuration per node."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import secrets
+import socket
+import uuid
+from dataclasses import dataclass
+
+import yaml
+
+from quack.certs.authority import CertificateAuthority
+from quack.errors import ConfigError
+
+__all__ = ["GeneratedNode", "free_ports", "generate_local_configs"]
+
+
+@dataclass(frozen=True)
+class GeneratedNode:
+    """One generated node: its name, address, and files."""
+
+    node_id: str
+    host: str
+    port: int
+    config_file: pathlib.Path
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ``count`` distinct loopback ports that were free a moment ago.
+
+    They lie below the range from which the kernel takes the ports of outgoing connections, so that
+    a node that restarts finds its port free.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = 12_000 + secrets.randbelow(18_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
+
+
+def _write_private(path: pathlib.Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(text)
+
+
+def generate_local_configs(
+    folder: pathlib.Path,
+    nodes: int,
+    *,
+    host: str = "127.0.0.1",
+    ports: list[int] | None = None,
+    settings: dict[str, object] | None = None,
+) -> list[GeneratedNode]:
+    """Write ``node0.yaml`` … and certificates for a cluster on one machine.
+
+    The folder then holds ``ca/`` (the authority), ``n0/`` … (certificate, key, node id; the data
+    goes to ``n0/data``), ``token`` and ``client.pem``/``client.key``. mTLS is on.
+
+    Args:
+        folder: created when missing; refused when it holds a cluster already.
+        nodes: number of voters, 1 to 9.
+        host: address to listen on and to dial.
+        ports: one per node; free ones are chosen when omitted.
+        settings: further top-level keys for every node's file, such as ``log_level``.
+
+    Raises:
+        ConfigError: bad numbers, or the folder is in use.
+
+    """
+    if not 1 <= nodes <= 9:
+        raise ConfigError([f"--nodes {nodes}: expected 1 to 9"])
+    if (folder / "node0.yaml").exists():
+        raise ConfigError(
+            [f"{folder}: holds a cluster already (node0.yaml); choose another folder"]
+        )
+    chosen = ports or free_ports(nodes)
+    if len(chosen) != nodes:
+        raise ConfigError([f"{len(chosen)} ports for {nodes} nodes; give one per node"])
+    folder.mkdir(parents=True, exist_ok=True)
+    authority = CertificateAuthority.create(folder / "ca")
+    names = [f"n{position}" for position in range(nodes)]
+    token = secrets.token_hex(16)
+    cluster_id = str(uuid.uuid4())
+    peers = [f"{name}:voter=quack:{host}:{port}" for name, port in zip(names, chosen, strict=True)]
+    _write_private(folder / "token", token + "\n")
+    authority.issue_client(folder, "client")
+    generated = []
+    for position, (name, port) in enumerate(zip(names, chosen, strict=True)):
+        home = folder / name
+        authority.issue_node(home, name, hosts=[host, "localhost", "127.0.0.1"])
+        (home / "node_id").write_text(name + "\n")
+        document = {
+            "cluster_mode": {
+                "enabled": True,
+                "cluster_id": cluster_id,
+                "node_id_path": f"{name}/node_id",
+                "advertised_host": host,
+                "listen_host": host,
+                "cp_metadata_enabled": True,
+                "cp_metadata_port": port,
+                "cp_metadata_peers": peers,
+                "cp_metadata_token": token,
+                "tls": {
+                    "cert_file": f"{name}/{name}.pem",
+                    "key_file": f"{name}/{name}.key",
+                    "ca_file": f"{name}/ca.pem",
+                },
+            },
+            "data_dir": f"{name}/data",
+            **(settings or {}),
+        }
+        config_file = folder / f"node{position}.yaml"
+        _write_private(config_file, yaml.safe_dump(document, sort_keys=False))
+        generated.append(GeneratedNode(name, host, port, config_file))
+    return generated

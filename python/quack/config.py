@@ -1,0 +1,351 @@
+"""Node configuration: the YAML an operator writes, checked in full before anything starts."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from quack.certs.verify import verify_certificate
+from quack.errors import CertificateError, ConfigError
+
+__all__ = ["ClusterMode", "NodeConfig", "PeerSpec", "TlsConfig", "load_config", "parse_peer"]
+
+_NODE_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_PEER = re.compile(
+    r"(?P<node_id>[^:=]+):(?P<role>voter|learner)"
+    r"=quack:(?P<host>\[[^\]]+\]|[^:\[\]]+):(?P<port>\d+)"
+)
+_PEER_FORM = (
+    "expected '<node_id>:voter=quack:<host>:<port>' (or :learner=), "
+    "e.g. n0:voter=quack:10.0.0.1:9494"
+)
+
+
+@dataclass(frozen=True)
+class PeerSpec:
+    """One entry of ``cp_metadata_peers``."""
+
+    node_id: str
+    role: Literal["voter", "learner"]
+    host: str
+    port: int
+
+
+def parse_peer(text: str) -> PeerSpec:
+    """Parse ``n0:voter=quack:host:port``.
+
+    Raises:
+        ValueError: with the expected form.
+
+    """
+    found = _PEER.fullmatch(text)
+    if found is None:
+        raise ValueError(f"'{text}': {_PEER_FORM}")
+    node_id, port = found["node_id"], int(found["port"])
+    if not _NODE_ID.fullmatch(node_id):
+        raise ValueError(f"'{text}': node id '{node_id}' must be a DNS label or dotted name")
+    if not 1 <= port <= 65535:
+        raise ValueError(f"'{text}': port {port} is outside 1..65535")
+    role: Literal["voter", "learner"] = "voter" if found["role"] == "voter" else "learner"
+    return PeerSpec(node_id, role, found["host"].strip("[]"), port)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class TlsConfig(_Strict):
+    """Files of this node's identity; relative paths count from the configuration file."""
+
+    cert_file: pathlib.Path
+    key_file: pathlib.Path
+    ca_file: pathlib.Path
+
+
+class ClusterMode(_Strict):
+    """The ``cluster_mode:`` section."""
+
+    enabled: bool
+    node_id_path: pathlib.Path
+    advertised_host: str
+    cp_metadata_enabled: bool = True
+    cp_metadata_port: int = Field(ge=1, le=65535)
+    cp_metadata_peers: list[str] = Field(min_length=1)
+    cp_metadata_token: SecretStr
+    cluster_id: uuid.UUID | None = None
+    listen_host: str | None = None
+    allow_plaintext_loopback: bool = False
+    tls: TlsConfig | None = None
+
+
+class NodeConfig(_Strict):
+    """One node's file. Durations are milliseconds."""
+
+    cluster_mode: ClusterMode
+    data_dir: pathlib.Path
+    log_level: Literal["debug", "info", "warn", "error"] = "info"
+    election_timeout_ms: int = Field(default=500, ge=50, le=60_000)
+    heartbeat_interval_ms: int = Field(default=75, ge=5, le=20_000)
+    memory_limit_mb: int | None = Field(default=None, ge=64)
+
+    def node_id(self) -> str:
+        """Read the node's name from ``node_id_path``."""
+        return self.cluster_mode.node_id_path.read_text().strip()
+
+    def peers(self) -> list[PeerSpec]:
+        """Return the initial members in file order."""
+        return [parse_peer(text) for text in self.cluster_mode.cp_metadata_peers]
+
+    def cluster_id(self) -> str:
+        """Return the configured cluster id, or one derived from the initial members' names."""
+        if self.cluster_mode.cluster_id is not None:
+            return str(self.cluster_mode.cluster_id)
+        names = ",".join(sorted(peer.node_id for peer in self.peers()))
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"quack-cluster:{names}"))
+
+    def start_parameters(self) -> str:
+        """Return the JSON that the extension's ``quack_node_start`` takes. Holds the token."""
+        mode = self.cluster_mode
+        document: dict[str, Any] = {
+            "cluster_id": self.cluster_id(),
+            "node_id": self.node_id(),
+            "data_dir": str(self.data_dir),
+            "advertised_host": mode.advertised_host,
+            "listen_host": mode.listen_host or "0.0.0.0",
+            "port": mode.cp_metadata_port,
+            "peers": [
+                {"node_id": p.node_id, "role": p.role, "host": p.host, "port": p.port}
+                for p in self.peers()
+            ],
+            "token": mode.cp_metadata_token.get_secret_value(),
+            "plaintext": mode.tls is None,
+            "election_timeout_ms": self.election_timeout_ms,
+            "heartbeat_interval_ms": self.heartbeat_interval_ms,
+            "log_level": self.log_level,
+        }
+        if mode.tls is not None:
+            document["tls"] = {
+                "cert_file": str(mode.tls.cert_file),
+                "key_file": str(mode.tls.key_file),
+                "ca_file": str(mode.tls.ca_file),
+            }
+        return json.dumps(document)
+
+
+def _line_index(node: yaml.Node | None, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
+    """Map every key path of a YAML document to its line, counted from 1."""
+    lines: dict[tuple[str, ...], int] = {}
+    if node is None:
+        return lines
+    lines[path] = node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            here = (*path, str(key.value))
+            lines.update(_line_index(value, here))
+            lines[here] = key.start_mark.line + 1
+    elif isinstance(node, yaml.SequenceNode):
+        for position, value in enumerate(node.value):
+            lines.update(_line_index(value, (*path, str(position))))
+    return lines
+
+
+def _duplicate_keys(node: yaml.Node | None, path: str = "") -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = f"{path}{key.value}"
+            if name in seen:
+                found.append((key.start_mark.line + 1, f"{name}: given twice; keep one"))
+            seen.add(name)
+            found += _duplicate_keys(value, f"{name}.")
+    return found
+
+
+_FIXES = {
+    "extra_forbidden": "unknown key; remove it or mend the spelling",
+    "missing": "missing; add it",
+}
+
+
+class _Checker:
+    """Collects problems with their lines."""
+
+    def __init__(self, file: pathlib.Path, lines: dict[tuple[str, ...], int]) -> None:
+        self.file = file
+        self.lines = lines
+        self.problems: list[str] = []
+
+    def add(self, path: tuple[str, ...], message: str) -> None:
+        line = self.lines.get(path)
+        parent = path
+        while line is None and parent:
+            parent = parent[:-1]
+            line = self.lines.get(parent)
+        name = ".".join(path)
+        self.problems.append(f"{self.file}:{line or 1}: {name + ': ' if name else ''}{message}")
+
+
+def load_config(file: pathlib.Path, *, check_files: bool = True) -> NodeConfig:
+    """Read and check one configuration file.
+
+    Args:
+        file: path of the YAML file.
+        check_files: also check that certificates, keys and the node id file are there and fit.
+
+    Raises:
+        ConfigError: with every mistake at once, each with its line and the fix.
+
+    """
+    try:
+        text = file.read_text()
+    except OSError as error:
+        raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else 1
+        problem = getattr(error, "problem", None) or str(error)
+        raise ConfigError([f"{file}:{line}: not valid YAML: {problem}"]) from error
+    checker = _Checker(file, _line_index(root))
+    for line, message in _duplicate_keys(root):
+        checker.problems.append(f"{file}:{line}: {message}")
+    if not isinstance(document, dict):
+        raise ConfigError([f"{file}:1: expected a mapping with cluster_mode: and data_dir:"])
+    try:
+        config = NodeConfig.model_validate(document)
+    except ValidationError as error:
+        for item in error.errors(include_url=False, include_input=False, include_context=False):
+            path = tuple(str(part) for part in item["loc"])
+            checker.add(path, _FIXES.get(item["type"], item["msg"]))
+        _check_peers(checker, document)
+        raise ConfigError(checker.problems) from None
+    config = _absolute(config, file.resolve().parent)
+    _check_peers(checker, document)
+    _check_rules(checker, config)
+    if check_files and not checker.problems:
+        _check_files(checker, config)
+    if checker.problems:
+        raise ConfigError(checker.problems)
+    return config
+
+
+def _absolute(config: NodeConfig, base: pathlib.Path) -> NodeConfig:
+    mode = config.cluster_mode
+    tls = mode.tls
+    if tls is not None:
+        tls = TlsConfig(
+            cert_file=base / tls.cert_file,
+            key_file=base / tls.key_file,
+            ca_file=base / tls.ca_file,
+        )
+    mode = mode.model_copy(update={"node_id_path": base / mode.node_id_path, "tls": tls})
+    return config.model_copy(update={"cluster_mode": mode, "data_dir": base / config.data_dir})
+
+
+def _check_peers(checker: _Checker, document: dict[str, Any]) -> None:
+    mode = document.get("cluster_mode")
+    peers = mode.get("cp_metadata_peers") if isinstance(mode, dict) else None
+    if not isinstance(peers, list):
+        return
+    seen_ids: dict[str, str] = {}
+    seen_addresses: dict[tuple[str, int], str] = {}
+    voters = 0
+    for position, text in enumerate(peers):
+        path = ("cluster_mode", "cp_metadata_peers", str(position))
+        try:
+            peer = parse_peer(str(text))
+        except ValueError as error:
+            checker.add(path, str(error))
+            continue
+        voters += peer.role == "voter"
+        if peer.node_id in seen_ids:
+            checker.add(path, f"node id '{peer.node_id}' is listed twice")
+        address = (peer.host, peer.port)
+        if address in seen_addresses:
+            checker.add(path, f"{peer.host}:{peer.port} is {seen_addresses[address]}'s already")
+        seen_ids[peer.node_id] = text
+        seen_addresses[address] = peer.node_id
+    if peers and voters == 0:
+        checker.add(("cluster_mode", "cp_metadata_peers"), "no voter is listed; name at least one")
+
+
+def _check_rules(checker: _Checker, config: NodeConfig) -> None:
+    mode = config.cluster_mode
+    if not mode.enabled or not mode.cp_metadata_enabled:
+        checker.add(
+            ("cluster_mode", "enabled" if not mode.enabled else "cp_metadata_enabled"),
+            "is false: this file starts no voter; set it to true",
+        )
+    if len(mode.cp_metadata_token.get_secret_value()) < 4:
+        checker.add(("cluster_mode", "cp_metadata_token"), "needs at least 4 characters")
+    if config.heartbeat_interval_ms * 3 > config.election_timeout_ms:
+        checker.add(
+            ("heartbeat_interval_ms",),
+            f"{config.heartbeat_interval_ms} is more than a third of election_timeout_ms "
+            f"({config.election_timeout_ms}); lower it",
+        )
+    loopback = (mode.listen_host or "") in ("127.0.0.1", "::1", "localhost")
+    if mode.tls is None and not (mode.allow_plaintext_loopback and loopback):
+        checker.add(
+            ("cluster_mode", "tls"),
+            "missing; mTLS is required. (For experiments on one machine set listen_host: 127.0.0.1 "
+            "and allow_plaintext_loopback: true)",
+        )
+    if mode.tls is not None and mode.allow_plaintext_loopback:
+        checker.add(
+            ("cluster_mode", "allow_plaintext_loopback"), "contradicts tls:; remove one of them"
+        )
+
+
+def _check_files(checker: _Checker, config: NodeConfig) -> None:
+    mode = config.cluster_mode
+    try:
+        node_id = config.node_id()
+    except OSError as error:
+        checker.add(
+            ("cluster_mode", "node_id_path"),
+            f"{mode.node_id_path}: {error.strerror}; write the node's name into it",
+        )
+        return
+    own = [peer for peer in config.peers() if peer.node_id == node_id]
+    if not own:
+        names = ", ".join(peer.node_id for peer in config.peers())
+        checker.add(
+            ("cluster_mode", "cp_metadata_peers"),
+            f"this node is '{node_id}' ({mode.node_id_path}), but the peers are {names}; add it",
+        )
+    elif own[0].port != mode.cp_metadata_port:
+        checker.add(
+            ("cluster_mode", "cp_metadata_port"),
+            f"{mode.cp_metadata_port} differs from this node's port {own[0].port} in "
+            "cp_metadata_peers; make them equal",
+        )
+    if mode.tls is None:
+        return
+    for name in ("cert_file", "key_file", "ca_file"):
+        if not getattr(mode.tls, name).is_file():
+            checker.add(("cluster_mode", "tls", name), f"{getattr(mode.tls, name)}: no such file")
+            return
+    try:
+        report = verify_certificate(
+            mode.tls.cert_file,
+            key_file=mode.tls.key_file,
+            ca_file=mode.tls.ca_file,
+            node_id=node_id,
+            warn_days=0,
+        )
+    except CertificateError as error:
+        checker.add(("cluster_mode", "tls", "cert_file"), str(error))
+        return
+    for problem in report.problems:
+        checker.add(("cluster_mode", "tls", "cert_file"), f"{mode.tls.cert_file}: {problem}")
