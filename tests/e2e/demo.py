@@ -40,7 +40,7 @@ QUERIES = {
     "manufacturers by destination": """
         SELECT p.manufacturer, ap.name, count(*) AS flights, sum(p.seats) AS seats
         FROM {db}flights f JOIN {db}planes p USING (tailnum) JOIN {db}airports ap ON f.dest = ap.faa
-        GROUP BY ALL ORDER BY flights DESC, ALL LIMIT 200""",
+        GROUP BY ALL ORDER BY flights DESC, p.manufacturer, ap.name LIMIT 200""",
 }
 
 
@@ -171,7 +171,10 @@ def wait_equal_applied(cluster: LocalCluster, timeout_s: float = 60) -> list[dic
         if len(known) == len(rows) and len({row["applied_index"] for row in known}) == 1:
             return known
         if time.monotonic() > deadline:
-            seen = {n.node_id: r and r["applied_index"] for n, r in zip(cluster.nodes, rows)}
+            seen = {
+                n.node_id: r and r["applied_index"]
+                for n, r in zip(cluster.nodes, rows, strict=True)
+            }
             raise SystemExit(f"nodes did not reach the same applied index: {seen}")
         time.sleep(0.1)
 
