@@ -45,3 +45,5 @@ else()
   quack_append_footer(quack_trampoline ${extension_file})
   add_dependencies(quack_trampoline quack_impl)
 endif()
+
+install(FILES ${extension_file} DESTINATION quack/_native)

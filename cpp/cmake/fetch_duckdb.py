@@ -60,8 +60,8 @@ def download(pin: dict[str, str], folder: pathlib.Path) -> pathlib.Path:
     return archive
 
 
-def main() -> int:
-    pin = json.loads(PIN_FILE.read_text())
+def fetch(pin: dict[str, str]) -> pathlib.Path:
+    """Return the DuckDB source tree, downloaded and unpacked when it is not in the cache yet."""
     target = cache_dir() / f"duckdb-{pin['version']}"
     source = target / "external" / "duckdb"
     if not (target / ".complete").exists():
@@ -76,7 +76,11 @@ def main() -> int:
             unpacked.rename(target)
     if not (source / "src" / "include" / "duckdb.hpp").exists():
         raise SystemExit(f"{source}: not a DuckDB source tree")
-    print(source)
+    return source
+
+
+def main() -> int:
+    print(fetch(json.loads(PIN_FILE.read_text())))
     return 0
 
 
