@@ -41,11 +41,27 @@ std::string MessageTypeName(MessageType type);
 
 enum class QuackVersion : uint8_t { V1 = 1, V3 = 3 };
 
-//! HTTP side of the protocol; our own headers are in http_headers.hpp.
+//! HTTP side of the protocol. Own needs travel in headers only; a stock peer ignores them. See DESIGN.md.
 constexpr const char *QUACK_HTTP_PATH = "/quack";
 constexpr uint16_t QUACK_DEFAULT_PORT = 9494;
 constexpr const char *QUACK_REQUEST_CONTENT_TYPE = "application/octet-stream";
 constexpr const char *QUACK_RESPONSE_CONTENT_TYPE = "application/vnd.duckdb";
+//! Request: 32 hex digits; a PREPARE repeated with the same id returns the first outcome instead of a second commit.
+constexpr const char *HEADER_REQUEST_ID = "X-Quack-Request-Id";
+//! Request: eventual, session or linearizable.
+constexpr const char *HEADER_CONSISTENCY = "X-Quack-Consistency";
+//! Request: milliseconds left for the whole statement, retries included.
+constexpr const char *HEADER_DEADLINE_MS = "X-Quack-Deadline-Ms";
+//! Request: the caller has seen this commit index; a 'session' read waits for it. Carries a session across nodes.
+constexpr const char *HEADER_MIN_COMMIT_INDEX = "X-Quack-Min-Commit-Index";
+//! Responses: version of the catalog, commit index that the answer reflects (after a write: includes it), "host:port"
+//! of the leader, and "node_id=host:port,..." of all voters.
+constexpr const char *HEADER_CATALOG_VERSION = "X-Quack-Catalog-Version";
+constexpr const char *HEADER_COMMIT_INDEX = "X-Quack-Commit-Index";
+constexpr const char *HEADER_LEADER = "X-Quack-Leader";
+constexpr const char *HEADER_VOTERS = "X-Quack-Voters";
+constexpr const char *HEADER_CLUSTER_ID = "X-Quack-Cluster-Id";
+constexpr const char *HEADER_NODE_ID = "X-Quack-Node-Id";
 
 //! Key of the stable error code in ErrorResponse::extra_info; values are ErrorCodeName() texts, e.g. "conflict".
 constexpr const char *EXTRA_INFO_CODE = "quack_code";

@@ -1,0 +1,207 @@
+#include "quack/sql/http_front.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "quack/sql/http.hpp"
+#include "quack/sql/quack_message.hpp"
+
+namespace quack {
+namespace sql {
+
+namespace {
+
+//! Adapts a ByteStream to what cpp-httplib reads and writes, with a read buffer for header lines.
+class StreamAdapter final : public httplib::Stream {
+public:
+	StreamAdapter(transport::ByteStream &stream_p, MonotonicNs timeout_p) : stream(stream_p), timeout(timeout_p) {
+	}
+
+	//! Waits for the first byte of the next request. False at the end of the connection.
+	bool WaitForRequest(MonotonicNs idle_timeout) {
+		return begin < end || Fill(idle_timeout);
+	}
+
+	bool is_readable() const override {
+		return true;
+	}
+	bool wait_readable() const override {
+		return true;
+	}
+	bool wait_writable() const override {
+		return !failed;
+	}
+	ssize_t read(char *ptr, size_t size) override {
+		if (begin < end) {
+			auto count = std::min(size, end - begin);
+			std::memcpy(ptr, buffer.data() + begin, count);
+			begin += count;
+			return static_cast<ssize_t>(count);
+		}
+		if (size >= buffer.size()) {
+			return ReadStream(ptr, size, timeout);
+		}
+		if (!Fill(timeout)) {
+			return failed ? -1 : 0;
+		}
+		return read(ptr, size);
+	}
+	ssize_t write(const char *ptr, size_t size) override {
+		if (!stream.WriteAll(ByteView(ptr, size), timeout).IsOk()) {
+			failed = true;
+			return -1;
+		}
+		return static_cast<ssize_t>(size);
+	}
+	const char *buffered_data(size_t &size) const override {
+		size = end - begin;
+		return size == 0 ? nullptr : buffer.data() + begin;
+	}
+	void consume_buffered(size_t size) override {
+		begin += std::min(size, end - begin);
+	}
+	void get_remote_ip_and_port(std::string &ip, int &port) const override {
+		ip = stream.RemoteAddress();
+		port = stream.RemotePort();
+	}
+	void get_local_ip_and_port(std::string &, int &) const override {
+	}
+	::socket_t socket() const override {
+		return INVALID_SOCKET;
+	}
+	time_t duration() const override {
+		return 0;
+	}
+
+private:
+	ssize_t ReadStream(char *ptr, size_t size, MonotonicNs wait) {
+		auto count = stream.Read(ptr, size, wait);
+		if (!count.IsOk()) {
+			failed = true;
+			return -1;
+		}
+		return static_cast<ssize_t>(count.Value());
+	}
+	bool Fill(MonotonicNs wait) {
+		auto count = ReadStream(buffer.data(), buffer.size(), wait);
+		begin = 0;
+		end = count > 0 ? static_cast<size_t>(count) : 0;
+		return count > 0;
+	}
+
+	transport::ByteStream &stream;
+	MonotonicNs timeout;
+	std::array<char, 32 * 1024> buffer;
+	size_t begin = 0;
+	size_t end = 0;
+	bool failed = false;
+};
+
+} // namespace
+
+class HttpFront::Server final : public httplib::Server {
+public:
+	Server(const HttpFrontConfig &config_p, HttpHandler &handler_p) : config(config_p), handler(handler_p) {
+		set_payload_max_length(config.body_bytes_max);
+		set_keep_alive_timeout(config.keep_alive_timeout / NS_PER_SECOND);
+		set_keep_alive_max_count(config.requests_per_connection_max);
+		set_default_headers({{"Access-Control-Allow-Origin", "*"}});
+		Get("/", [this](const httplib::Request &, httplib::Response &response) {
+			response.set_content(handler.Banner(), "text/plain");
+		});
+		Options(QUACK_HTTP_PATH, [](const httplib::Request &, httplib::Response &response) {
+			response.set_header("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+			response.set_header("Access-Control-Allow-Headers", "*");
+			response.status = 204;
+		});
+		Post(QUACK_HTTP_PATH, [this](const httplib::Request &request, httplib::Response &response,
+		                             const httplib::ContentReader &reader) { OnPost(request, response, reader); });
+	}
+
+	void Serve(transport::ByteStream &stream) {
+		StreamAdapter adapter(stream, config.io_timeout);
+		auto address = stream.RemoteAddress();
+		auto port = stream.RemotePort();
+		auto identity = stream.PeerNodeId();
+		for (size_t left = config.requests_per_connection_max; left > 0; left--) {
+			if (!adapter.WaitForRequest(config.keep_alive_timeout)) {
+				return;
+			}
+			bool closed = false;
+			current_identity = &identity;
+			auto ok = process_request(adapter, address, port, "", 0, left == 1, closed, nullptr);
+			current_identity = nullptr;
+			if (!ok || closed) {
+				return;
+			}
+		}
+	}
+
+private:
+	//! False when the body broke off, was too large, or came from nobody we know; then the reply says why.
+	bool ReadBody(const httplib::ContentReader &reader, std::string &body, httplib::Response &response) {
+		bool checked = false;
+		auto complete = reader([&](const char *data, size_t size) {
+			body.append(data, size);
+			if (!checked && body.size() > config.small_body_bytes) {
+				checked = true;
+				return handler.AllowLargeBody(body);
+			}
+			return true;
+		});
+		if (!complete && checked && response.status == -1) {
+			response.status = 413;
+		}
+		return complete;
+	}
+
+	void OnPost(const httplib::Request &request, httplib::Response &response, const httplib::ContentReader &reader) {
+		HttpServerRequest out;
+		if (!ReadBody(reader, out.body, response)) {
+			if (response.status == -1) {
+				response.status = 400;
+			}
+			response.set_header("Connection", "close");
+			return;
+		}
+		out.remote_address = request.remote_addr;
+		out.remote_port = static_cast<uint16_t>(request.remote_port);
+		out.peer_identity = current_identity != nullptr ? *current_identity : std::string();
+		out.header = [&request](const char *name) {
+			return request.get_header_value(name);
+		};
+		auto reply = handler.HandlePost(out);
+		response.status = reply.status;
+		for (auto &header : reply.headers) {
+			response.set_header(header.first, header.second);
+		}
+		if (reply.status == 200) {
+			response.set_content(std::move(reply.body), QUACK_RESPONSE_CONTENT_TYPE);
+		}
+	}
+
+	HttpFrontConfig config;
+	HttpHandler &handler;
+	//! Of the connection this thread serves.
+	static thread_local const std::string *current_identity;
+};
+
+thread_local const std::string *HttpFront::Server::current_identity = nullptr;
+
+HttpFront::HttpFront(const HttpFrontConfig &config, HttpHandler &handler)
+    : server(std::make_unique<Server>(config, handler)) {
+}
+
+HttpFront::~HttpFront() = default;
+
+void HttpFront::ServeConnection(transport::ByteStream &stream) {
+	try {
+		server->Serve(stream);
+	} catch (std::exception &) { // NOLINT: a broken connection is not our failure; the stream is closed below
+	}
+	stream.Close();
+}
+
+} // namespace sql
+} // namespace quack

@@ -1,0 +1,288 @@
+#include "quack/sql/query_execution.hpp"
+
+#include "duckdb/common/exception.hpp"
+
+namespace quack {
+namespace sql {
+
+using duckdb::InvalidInputException;
+
+namespace {
+
+uint64_t InlineRows(duckdb::optional_idx asked, const ResultLimits &limits) {
+	return asked.IsValid() ? asked.GetIndex() : limits.inline_rows_default;
+}
+
+} // namespace
+
+QueryExecution::QueryExecution(duckdb::hugeint_t uuid_p, std::string sql_p, QuackVersion version_p,
+                               duckdb::optional_idx inline_rows_p, const ResultLimits &limits_p,
+                               StatementOptions options_p)
+    : uuid(uuid_p), sql(std::move(sql_p)), version(version_p), options(std::move(options_p)),
+      created(SystemClock().Now()), inline_rows(InlineRows(inline_rows_p, limits_p)),
+      // Stock clients read only inline rows of what they send with uuid 0 (catalog traffic).
+      all_inline(version_p == QuackVersion::V3 && uuid_p == duckdb::hugeint_t(0)), limits(limits_p) {
+}
+
+bool QueryExecution::Start() {
+	std::lock_guard<std::mutex> guard(lock);
+	if (cancelled) {
+		return false;
+	}
+	state = ExecutionState::Running;
+	return true;
+}
+
+void QueryExecution::SetSchema(duckdb::vector<duckdb::LogicalType> types_p, duckdb::vector<std::string> names_p) {
+	std::lock_guard<std::mutex> guard(lock);
+	types = std::move(types_p);
+	names = std::move(names_p);
+	has_schema = true;
+	changed.notify_all();
+}
+
+bool QueryExecution::Restart() {
+	std::lock_guard<std::mutex> guard(lock);
+	if (answered || cancelled) {
+		return false;
+	}
+	has_schema = false;
+	inline_chunks.clear();
+	inline_row_count = 0;
+	inline_byte_count = 0;
+	inline_closed = false;
+	open = StoredBatch();
+	batches.clear();
+	last_batch = 0;
+	buffered_bytes = 0;
+	buffered_rows = 0;
+	return true;
+}
+
+bool QueryExecution::InlineIsFullLocked() const {
+	if (all_inline) {
+		return false;
+	}
+	return inline_row_count >= inline_rows || inline_byte_count >= limits.inline_bytes_max;
+}
+
+void QueryExecution::CloseBatchLocked() {
+	if (open.offsets.empty()) {
+		return;
+	}
+	batches.emplace(++last_batch, std::move(open));
+	open = StoredBatch();
+	changed.notify_all();
+}
+
+void QueryExecution::Push(duckdb::DataChunk &chunk) {
+	std::string encoded;
+	EncodeChunk(chunk, version, encoded);
+	std::unique_lock<std::mutex> guard(lock);
+	if (cancelled) {
+		throw duckdb::InterruptException();
+	}
+	if (!inline_closed && !InlineIsFullLocked()) {
+		inline_row_count += chunk.size();
+		inline_byte_count += encoded.size();
+		inline_chunks.push_back(std::move(encoded));
+		if (all_inline && inline_byte_count > limits.spool_bytes_max) {
+			throw InvalidInputException("A result asked for inline (query uuid 0) exceeds %llu bytes",
+			                            limits.spool_bytes_max);
+		}
+		return;
+	}
+	inline_closed = true;
+	buffered_bytes += encoded.size();
+	buffered_rows += chunk.size();
+	open.offsets.push_back(open.encoded.size());
+	open.encoded += encoded;
+	open.rows += chunk.size();
+	if (open.encoded.size() >= limits.batch_bytes || wanted > last_batch) {
+		CloseBatchLocked();
+	}
+	changed.notify_all();
+	changed.wait(guard, [&] {
+		return cancelled || limit_lifted || acknowledged || buffered_bytes < limits.buffer_bytes_max ||
+		       wanted > last_batch;
+	});
+	if (cancelled) {
+		throw duckdb::InterruptException();
+	}
+	if (acknowledged) {
+		open = StoredBatch();
+		batches.clear();
+		buffered_bytes = 0;
+		buffered_rows = 0;
+	}
+	if (buffered_bytes > limits.spool_bytes_max) {
+		throw duckdb::OutOfMemoryException("The result of a query holds %llu bytes that the client did not fetch while "
+		                                   "it runs another statement in the "
+		                                   "same session; fetch it first, use another connection, or raise "
+		                                   "result_spool_bytes_max",
+		                                   buffered_bytes);
+	}
+}
+
+void QueryExecution::Finish() {
+	std::lock_guard<std::mutex> guard(lock);
+	CloseBatchLocked();
+	inline_closed = true;
+	state = ExecutionState::Finished;
+	changed.notify_all();
+}
+
+void QueryExecution::Fail(ErrorResponse error_p) {
+	std::lock_guard<std::mutex> guard(lock);
+	error = std::move(error_p);
+	open = StoredBatch();
+	batches.clear();
+	inline_chunks.clear();
+	buffered_bytes = 0;
+	buffered_rows = 0;
+	state = ExecutionState::Failed;
+	changed.notify_all();
+}
+
+void QueryExecution::CheckFailedLocked(std::unique_lock<std::mutex> &guard) const {
+	if (state == ExecutionState::Failed) {
+		auto copy = error;
+		guard.unlock();
+		ThrowErrorResponse(copy);
+	}
+}
+
+PrepareResponse QueryExecution::WaitPrepared() {
+	std::unique_lock<std::mutex> guard(lock);
+	changed.wait(guard, [&] {
+		if (state == ExecutionState::Finished || state == ExecutionState::Failed) {
+			return true;
+		}
+		return has_schema && (inline_closed || InlineIsFullLocked());
+	});
+	CheckFailedLocked(guard);
+	inline_closed = true;
+	answered = true;
+	PrepareResponse response;
+	response.types = types;
+	response.names = names;
+	response.encoded_chunks = inline_chunks;
+	response.query_uuid = uuid;
+	response.needs_more_fetch =
+	    state != ExecutionState::Finished || last_batch != 0 || (AnswersBeforeRows() && !all_inline);
+	return response;
+}
+
+void QueryExecution::DropAcknowledgedLocked(uint64_t ack_index) {
+	ack_index = std::min(ack_index, last_batch);
+	while (acked < ack_index) {
+		acked++;
+		auto entry = batches.find(acked);
+		if (entry != batches.end()) {
+			buffered_bytes -= entry->second.encoded.size();
+			buffered_rows -= entry->second.rows;
+			batches.erase(entry);
+		}
+	}
+	changed.notify_all();
+}
+
+QueryExecution::FetchedBatch QueryExecution::Fetch(uint64_t index, uint64_t ack_index) {
+	std::unique_lock<std::mutex> guard(lock);
+	bool is_v1 = version == QuackVersion::V1;
+	if (is_v1) {
+		index = next_v1++;
+	} else if (index == 0) {
+		throw InvalidInputException("FETCH_REQUEST is missing its batch index");
+	}
+	DropAcknowledgedLocked(ack_index);
+	if (index <= acked) {
+		throw InvalidInputException("Batch %llu of the result was acknowledged before and is gone", index);
+	}
+	wanted = std::max(wanted, index);
+	if (index == last_batch + 1) {
+		CloseBatchLocked();
+	}
+	changed.notify_all();
+	changed.wait(guard, [&] {
+		return last_batch >= index || state == ExecutionState::Finished || state == ExecutionState::Failed;
+	});
+	CheckFailedLocked(guard);
+	FetchedBatch result;
+	auto entry = batches.find(index);
+	if (entry == batches.end()) {
+		if (!is_v1) {
+			result.response.total_batches = duckdb::optional_idx(last_batch);
+		}
+		return result;
+	}
+	result.response.batch_index = duckdb::optional_idx(index);
+	result.batch.chunk_count = entry->second.offsets.size();
+	if (is_v1) {
+		// Nobody can ask for it again.
+		result.batch.encoded = std::move(entry->second.encoded);
+		result.offsets = std::move(entry->second.offsets);
+		buffered_bytes -= result.batch.encoded.size();
+		buffered_rows -= entry->second.rows;
+		batches.erase(entry);
+		changed.notify_all();
+	} else {
+		result.batch.encoded = entry->second.encoded;
+	}
+	return result;
+}
+
+void QueryExecution::LiftLimit() {
+	std::lock_guard<std::mutex> guard(lock);
+	limit_lifted = true;
+	changed.notify_all();
+}
+
+void QueryExecution::Cancel() {
+	std::lock_guard<std::mutex> guard(lock);
+	cancelled = true;
+	changed.notify_all();
+}
+
+void QueryExecution::Acknowledge() {
+	std::lock_guard<std::mutex> guard(lock);
+	acknowledged = true;
+	if (state == ExecutionState::Finished) {
+		batches.clear();
+		inline_chunks.clear();
+		buffered_bytes = 0;
+		buffered_rows = 0;
+	}
+	changed.notify_all();
+}
+
+ExecutionState QueryExecution::State() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return state;
+}
+
+bool QueryExecution::IsCancelled() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return cancelled;
+}
+
+uint64_t QueryExecution::BufferedRows() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return buffered_rows;
+}
+
+uint64_t QueryExecution::BufferedBytes() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return buffered_bytes + inline_byte_count;
+}
+
+bool QueryExecution::IsDone() const {
+	std::lock_guard<std::mutex> guard(lock);
+	if (state == ExecutionState::Failed) {
+		return answered || cancelled;
+	}
+	return state == ExecutionState::Finished && answered && batches.empty();
+}
+
+} // namespace sql
+} // namespace quack
