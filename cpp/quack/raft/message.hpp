@@ -9,17 +9,19 @@ namespace quack {
 namespace raft {
 
 enum class MessageType : uint8_t {
-	AppendRequest = 1,     //! term, log_index + log_term (previous entry), commit_index, entries
-	AppendResponse = 2,    //! term, reject ? hint_index + hint_term (fast back-off) : log_index (highest matching)
-	VoteRequest = 3,       //! term, log_index + log_term (last entry), pre_vote, force
-	VoteResponse = 4,      //! term, reject, pre_vote
-	HeartbeatRequest = 5,  //! term, commit_index (never above the follower's match), context (lease/ReadIndex round)
-	HeartbeatResponse = 6, //! term, context
-	SnapshotRequest = 7,   //! term, snapshot: tells the follower that it must fetch a snapshot from this leader
-	SnapshotResponse = 8,  //! term, log_index (now installed up to), reject
-	ReadIndexRequest = 9,  //! follower -> leader: context (the follower's own request number)
-	ReadIndexResponse = 10, //! leader -> follower: context, log_index; reject = the leader cannot answer
-	TimeoutNow = 11,       //! leadership transfer: campaign at once (dissertation §3.10)
+	AppendRequest = 1,    //! term, log_index + log_term (previous entry), commit_index, entries
+	AppendResponse = 2,   //! term, log_index (reject ? the refused previous index : highest matching index), reject ?
+	                      //! hint_index + hint_term (fast back-off)
+	VoteRequest = 3,      //! term, log_index + log_term (last entry), pre_vote, force
+	VoteResponse = 4,     //! term, reject, pre_vote
+	HeartbeatRequest = 5, //! term, commit_index (never above the follower's match), context (lease/ReadIndex round; 0 =
+	                      //! only a commit notice: not answered)
+	HeartbeatResponse = 6,  //! term, context, hint_index (the sender's election priority)
+	SnapshotRequest = 7,    //! term, snapshot: tells the follower that it must fetch a snapshot from this leader
+	SnapshotResponse = 8,   //! term, log_index (now installed up to), reject
+	ReadIndexRequest = 9,   //! follower -> leader: term, context (the follower's own request number)
+	ReadIndexResponse = 10, //! leader -> follower: term, context, log_index; reject = the leader cannot answer
+	TimeoutNow = 11,        //! term; leadership transfer: campaign at once (dissertation §3.10)
 };
 
 struct Message {

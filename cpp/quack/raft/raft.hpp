@@ -28,7 +28,8 @@ struct ProposeEvent {
 	std::vector<Item> items;
 };
 
-//! Everything handed out for append up to (index, term) is durable, hard state included.
+//! Everything handed out for append up to the Ready whose last entry is (index, term) is durable, hard state included.
+//! One event may stand for several Readies (the last one). Events for entries truncated meanwhile are harmless.
 struct AppendCompletedEvent {
 	LogIndex index = 0;
 	Term term = 0;
@@ -40,7 +41,8 @@ struct AppliedEvent {
 };
 
 //! Linearizable read: answered by a ReadResult in this or a later Ready (lease: at once; else a ReadIndex round; on a
-//! follower: asked of the leader). Without a leader it is answered Unavailable at once.
+//! follower: asked of the leader). Without a leader it is answered Unavailable at once. The event's `now` must have
+//! been taken after the read was asked for: that is what makes a lease read linearizable.
 struct ReadBarrierEvent {
 	uint64_t request = 0;
 };
@@ -70,7 +72,9 @@ struct PeerUnreachableEvent {
 	NodeId peer = NO_NODE;
 };
 
-//! Campaign now (tests, and an operator's wish); still honours pre-vote.
+//! Campaign now (tests, and an operator's wish); still honours pre-vote. Ignored when this node is no voter, has
+//! priority 0, is installing a snapshot, or heard a leader within the last election timeout: its own vote is promised
+//! to that leader's lease (use TransferLeadership). A restarted node counts as having heard one at its start.
 struct CampaignEvent {};
 
 struct Event {
@@ -127,13 +131,13 @@ struct RestoredState {
 //! Test-only switches that break a rule on purpose, so that the checkers can be shown to notice. All false in
 //! production; each must make the simulator fail.
 struct Sabotage {
-	bool commit_old_term_by_count = false;   //! commit entries of earlier terms by counting (paper §5.4.2)
+	bool commit_old_term_by_count = false;    //! commit entries of earlier terms by counting (paper §5.4.2)
 	bool vote_without_persisted_term = false; //! votes leave before hard state is durable
-	bool lease_without_check_quorum = false; //! lease never expires
-	bool truncate_committed_suffix = false;  //! a conflicting append may cut below commit
-	bool acknowledge_before_sync = false;    //! append responses leave before entries are durable
-	bool apply_past_commit = false;          //! hands out uncommitted entries
-	bool vote_for_stale_log = false;         //! ignores the up-to-date rule (paper §5.4.1)
+	bool lease_without_check_quorum = false;  //! lease never expires
+	bool truncate_committed_suffix = false;   //! a conflicting append may cut below commit
+	bool acknowledge_before_sync = false;     //! append responses leave before entries are durable
+	bool apply_past_commit = false;           //! hands out uncommitted entries
+	bool vote_for_stale_log = false;          //! ignores the up-to-date rule (paper §5.4.1)
 	bool vote_twice_per_term = false;
 };
 

@@ -37,8 +37,8 @@ struct Ready {
 	//! Persist with `entries`, in the same or an earlier durable write, BEFORE `messages_after_append` leave.
 	std::optional<HardState> hard_state;
 	//! Append to the log. The first index may be at or below the log's last index: the suffix from it on is replaced
-	//! (never at or below the commit index; the log must check). After they are durable, step AppendCompleted with the
-	//! last index and the term of this batch.
+	//! (never at or below the commit index; the log must check). After they are durable, step AppendCompleted with
+	//! index and term of the last of them.
 	std::vector<Entry> entries;
 	//! Send at once; a leader sends its appends before its own write is durable (dissertation §10.2.1).
 	std::vector<Message> messages;
@@ -48,8 +48,8 @@ struct Ready {
 	//! Entries newly known committed, in order, no gaps, each handed out exactly once per life of the core. They may
 	//! not be durable HERE yet; applying them is allowed (a quorum has them). After applying step Applied.
 	std::vector<Entry> committed;
-	//! Fetch the leader's snapshot (at least at this position) from `snapshot_from`, install it in the state machine and
-	//! reset the log to it, then step SnapshotInstalled. Until then the core acknowledges no appends.
+	//! Fetch the leader's snapshot (at least at this position) from `snapshot_from`, install it in the state machine
+	//! and reset the log to it, then step SnapshotInstalled. Until then the core acknowledges no appends.
 	std::optional<SnapshotMeta> install_snapshot;
 	NodeId snapshot_from = NO_NODE;
 	std::vector<ReadResult> reads;

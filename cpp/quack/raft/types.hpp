@@ -84,7 +84,8 @@ enum class Role : uint8_t { Follower = 0, PreCandidate = 1, Candidate = 2, Leade
 struct Config {
 	NodeId self = NO_NODE;
 	GroupId group = ROOT_GROUP;
-	//! A follower without contact campaigns after a random time in [election_timeout, 2 * election_timeout).
+	//! A follower without contact campaigns after a random time in [election_timeout, 2 * election_timeout). Must be
+	//! the same on every node: the lease rests on the voters' promise to refuse votes this long after hearing a leader.
 	MonotonicNs election_timeout = 1000 * NS_PER_MS;
 	//! Must be at most election_timeout / 3.
 	MonotonicNs heartbeat_interval = 100 * NS_PER_MS;
@@ -92,7 +93,8 @@ struct Config {
 	uint32_t clock_drift_ppm = 10000;
 	//! Serve reads under the leader lease without a ReadIndex round. Needs check-quorum, which is always on.
 	bool lease_reads = true;
-	//! Higher campaigns earlier; 0 never campaigns (dissertation §3.10, NuRaft priorities).
+	//! Higher campaigns earlier, within the same window; counted up to 200; 0 never campaigns and is never a successor.
+	//! Told to the leader in heartbeat responses, which ranks successors by it.
 	uint32_t election_priority = 100;
 	//! Limits of one append message and of what may be in flight to one follower.
 	size_t append_bytes_max = 1024 * 1024;
@@ -103,6 +105,12 @@ struct Config {
 	size_t uncommitted_bytes_max = 64 * 1024 * 1024;
 	//! Pending ReadIndex requests; past it Overloaded.
 	size_t pending_reads_max = 4096;
+	//! Payload bytes of Ready::committed of one step (at least one entry); the rest follows in later steps, so that a
+	//! replay at start never loads the whole log.
+	size_t committed_bytes_max = 4 * 1024 * 1024;
+	//! Payload bytes handed out in Ready::committed and not yet answered by Applied; past it nothing more is handed
+	//! out.
+	size_t unapplied_bytes_max = 64 * 1024 * 1024;
 	//! Seeds the election jitter; the only randomness of the core.
 	uint64_t random_seed = 1;
 };
