@@ -43,8 +43,9 @@ struct LogStoreStatus {
 	Status health;
 };
 
-//! Threads: Append, Sync, CreateGroup, Reset, TruncatePrefix and RemoveGroup from one writer thread; Reader() objects
-//! from the thread that steps the cores; GetStatus from any. Append makes entries visible to the reader at once.
+//! Threads: Append, Sync, CreateGroup, Reset, TruncatePrefix, RemoveGroup and TryHeal from one writer thread; Reader()
+//! objects from the thread that steps the cores; GetStatus from any. Append makes entries visible to the reader at
+//! once.
 class LogStore {
 public:
 	virtual ~LogStore() = default;
@@ -56,15 +57,18 @@ public:
 	//! Durable after the next Sync.
 	virtual Status CreateGroup(raft::GroupId group, const raft::SnapshotMeta &start) = 0;
 
-	//! Writes the batch; durable only after the next successful Sync. DiskFull leaves the log as before the call and may be
-	//! tried again. Any other failure latches the log.
+	//! Writes the batch, all or nothing for the reader; durable only after the next successful Sync (a crash before it
+	//! may keep any prefix). DiskFull leaves the log as before the call and may be tried again. NotFound and
+	//! InvalidArgument (append_rules.hpp) are bugs of the caller, found before anything is written. Any other failure
+	//! latches the log.
 	virtual Status Append(const std::vector<GroupAppend> &batch) = 0;
 
 	//! Makes every earlier write durable (fdatasync). A failure latches the log for good: it is never retried
 	//! (fsync may drop dirty pages).
 	virtual Status Sync() = 0;
 
-	//! Forgets entries up to and including `snapshot.index`, which a durable checkpoint covers. Removes whole segments only.
+	//! Forgets entries up to and including `snapshot.index`, which a durable checkpoint covers. Removes whole segments
+	//! only, after the next Sync. InvalidArgument when the position is not in the log.
 	virtual Status TruncatePrefix(raft::GroupId group, const raft::SnapshotMeta &snapshot) = 0;
 
 	//! After a snapshot install: drops all entries of the group and starts again at the snapshot.
@@ -73,10 +77,20 @@ public:
 	//! Retires a group.
 	virtual Status RemoveGroup(raft::GroupId group) = 0;
 
-	//! Read side of a known group; lives as long as the store.
+	//! Read side of a group; lives as long as the store. Empty while the group is unknown or after it was removed.
 	virtual raft::LogReader &Reader(raft::GroupId group) = 0;
 
 	virtual LogStoreStatus GetStatus() const = 0;
+
+	//! Where to cut for a bounded tail: the highest index <= `limit` so that the entries behind it weigh at least
+	//! `bytes` (the index before FirstIndex() when all of them weigh less; 0 for an unknown group). Any thread.
+	virtual raft::LogIndex TailStart(raft::GroupId group, raft::LogIndex limit, uint64_t bytes) const = 0;
+
+	//! After DiskFull: looks whether the log can grow again, without writing a record; Ok also clears `health`. Writer
+	//! thread. The latched failure when there is one.
+	virtual Status TryHeal() {
+		return GetStatus().health;
+	}
 };
 
 } // namespace storage
