@@ -32,13 +32,21 @@ Core::Core(const Config &config_p, LogReader &log_p, const RestoredState &restor
 void Core::Restore(const RestoredState &restored) {
 	term = restored.hard_state.term;
 	voted_for = restored.hard_state.voted_for;
+	if (restored.snapshot.term > term) {
+		// Went down between the reset of the log to a snapshot of a newer term and the write of that term. A vote in it
+		// would have been written, so there is none.
+		term = restored.snapshot.term;
+		voted_for = NO_NODE;
+	}
 	LogIndex start = restored.snapshot.index;
 	applied_index = std::max(restored.applied_index, start);
 	handed_index = applied_index;
+	restored_applied_index = applied_index;
 	// The state machine may be ahead of the log: it applies entries that a quorum has and that are not durable here
 	// yet.
 	commit_index = std::min(std::max(restored.hard_state.commit_index, applied_index), log.LastIndex());
 	emitted_hard_state = {term, voted_for, restored.hard_state.commit_index};
+	must_emit_hard_state = restored.snapshot.term > restored.hard_state.term;
 	if (log.FirstIndex() != start + 1 || log.LastIndex() < start) {
 		Fail(Status(ErrorCode::Corruption, "group " + std::to_string(config.group) +
 		                                       ": the log holds entries from index " +
@@ -157,7 +165,9 @@ void Core::FinishStep() {
 	ready.entries = entries;
 	HandOutCommitted();
 	HardState hard_state {term, voted_for, commit_index};
-	bool must_persist = term != emitted_hard_state.term || voted_for != emitted_hard_state.voted_for;
+	bool must_persist =
+	    must_emit_hard_state || term != emitted_hard_state.term || voted_for != emitted_hard_state.voted_for;
+	must_emit_hard_state = false;
 	// A commit index alone is not worth a write; it rides along.
 	if (must_persist || (!entries.empty() && hard_state != emitted_hard_state)) {
 		ready.hard_state = hard_state;

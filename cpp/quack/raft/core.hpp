@@ -181,6 +181,15 @@ private:
 	void ContinueTransfer();
 	void EndTransfer();
 
+	// invariants.cpp
+	void CheckIndexes() const;
+	void CheckRole() const;
+	void CheckMemberships() const;
+	void CheckQueues() const;
+	void CheckLeader() const;
+	void CheckDelta() const;
+	void CheckDeltaSameTerm() const;
+
 	const Config config;
 	const Sabotage sabotage;
 	RaftLog log;
@@ -191,6 +200,8 @@ private:
 	Term term = 0;
 	NodeId voted_for = NO_NODE;
 	HardState emitted_hard_state;
+	//! The restored state was moved on and is not on disk as it is here.
+	bool must_emit_hard_state = false;
 
 	// Every role.
 	Role role = Role::Follower; //! never Learner: see VisibleRole
@@ -199,6 +210,8 @@ private:
 	LogIndex applied_index = 0;
 	//! Last index handed out in Ready::committed.
 	LogIndex handed_index = 0;
+	//! What the state machine held at start: may be above commit_index until the log is caught up.
+	LogIndex restored_applied_index = 0;
 	std::deque<SizedIndex> unapplied;
 	size_t unapplied_bytes = 0;
 	//! Base first; every index above the base is in the log. The last one is in force, committed or not.

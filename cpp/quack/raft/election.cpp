@@ -37,8 +37,12 @@ void Core::LeaveLeadership() {
 	transfer_target = NO_NODE;
 }
 
+//! A node removed by a change it does not know to be committed must still run: it may hold the only copy of that change
+//! (dissertation §4.2.2). Its own vote counts only where it is a voter.
 bool Core::CanCampaign() const {
-	return IsVoter(InForce(), config.self) && config.election_priority > 0 && !installing_snapshot;
+	bool is_voter = std::any_of(memberships.begin(), memberships.end(),
+	                            [&](const MembershipAt &item) { return IsVoter(item.membership, config.self); });
+	return is_voter && config.election_priority > 0 && !installing_snapshot;
 }
 
 //! Vote requests are refused for an election timeout after hearing a leader (dissertation §4.2.3, §6.4.1).

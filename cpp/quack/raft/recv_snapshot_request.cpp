@@ -52,6 +52,11 @@ void Core::SnapshotInstalled(const SnapshotInstalledEvent &event) {
 		                                     std::to_string(std::max(commit_index, handed_index))));
 		return;
 	}
+	if (snapshot.term > term) {
+		// Taken after the source had moved on to a term that we have not heard of yet.
+		BecomeFollower(snapshot.term, NO_NODE);
+		response.term = term;
+	}
 	log.Reset(snapshot.index, snapshot.term);
 	commit_index = snapshot.index;
 	handed_index = snapshot.index;
