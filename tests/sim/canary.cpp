@@ -1,0 +1,53 @@
+#include "sim/canary.hpp"
+
+namespace quack {
+namespace sim {
+
+const std::vector<Canary> &Canaries() {
+	using raft::Sabotage;
+	static const std::vector<Canary> all = {
+	    {"commit_old_term_by_count", &Sabotage::commit_old_term_by_count},
+	    {"vote_without_persisted_term", &Sabotage::vote_without_persisted_term},
+	    {"lease_without_check_quorum", &Sabotage::lease_without_check_quorum},
+	    {"truncate_committed_suffix", &Sabotage::truncate_committed_suffix},
+	    {"acknowledge_before_sync", &Sabotage::acknowledge_before_sync},
+	    {"apply_past_commit", &Sabotage::apply_past_commit},
+	    {"vote_for_stale_log", &Sabotage::vote_for_stale_log},
+	    {"vote_twice_per_term", &Sabotage::vote_twice_per_term},
+	};
+	return all;
+}
+
+const Canary *FindCanary(const std::string &name) {
+	for (const auto &canary : Canaries()) {
+		if (name == canary.name) {
+			return &canary;
+		}
+	}
+	return nullptr;
+}
+
+CanaryResult RunCanary(const Canary &canary, uint64_t first_seed, uint64_t seeds_max, uint32_t jobs, CheckLevel level) {
+	BatchOptions options;
+	options.first_seed = first_seed;
+	options.seed_count = seeds_max;
+	options.jobs = jobs;
+	options.failures_max = 1;
+	options.run.sabotage.*canary.broken_rule = true;
+	options.run.level = level;
+	options.run.ignore_liveness = true;
+	BatchResult batch = RunBatch(options);
+	CanaryResult result;
+	result.name = canary.name;
+	result.seeds_run = batch.seeds_done;
+	if (!batch.failed.empty()) {
+		result.caught = true;
+		result.seed = batch.failed.front().seed;
+		result.checker = batch.failed.front().checker;
+		result.message = batch.failed.front().message;
+	}
+	return result;
+}
+
+} // namespace sim
+} // namespace quack

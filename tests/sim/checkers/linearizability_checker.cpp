@@ -1,0 +1,226 @@
+#include "sim/checkers/linearizability_checker.hpp"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "sim/trace.hpp"
+
+namespace quack {
+namespace sim {
+
+namespace {
+
+//! Set of operations already placed, and the register's value after them.
+struct Configuration {
+	std::vector<uint64_t> placed;
+	uint32_t value = 0;
+
+	bool operator==(const Configuration &other) const {
+		return value == other.value && placed == other.placed;
+	}
+};
+
+struct ConfigurationHash {
+	size_t operator()(const Configuration &configuration) const {
+		uint64_t hash = configuration.value;
+		for (auto word : configuration.placed) {
+			hash = Mix(hash, word);
+		}
+		return hash;
+	}
+};
+
+//! A pending operation whose value nobody saw needs no place: leaving it out of a valid order keeps the order valid,
+//! because every operation that depends on the register's value reports what it saw.
+void DropUnseenPending(std::vector<HistoryOp> &history) {
+	std::unordered_set<uint32_t> seen;
+	for (const auto &op : history) {
+		if (op.complete != HistoryOp::PENDING && op.kind != OpKind::Write) {
+			seen.insert(op.observed);
+		}
+	}
+	// A pending compare-and-set that was seen itself proves that its expected value was there.
+	for (bool grown = true; grown;) {
+		grown = false;
+		for (const auto &op : history) {
+			bool took_effect = op.complete == HistoryOp::PENDING && op.kind == OpKind::Cas && seen.count(op.value) != 0;
+			grown = (took_effect && seen.insert(op.expected).second) || grown;
+		}
+	}
+	auto unseen = [&](const HistoryOp &op) {
+		return op.complete == HistoryOp::PENDING && (op.kind == OpKind::Read || seen.count(op.value) == 0);
+	};
+	history.erase(std::remove_if(history.begin(), history.end(), unseen), history.end());
+}
+
+std::string Describe(const HistoryOp &op) {
+	static const char *const names[] = {"read", "write", "cas"};
+	std::string text = std::string(names[static_cast<size_t>(op.kind)]) + " op " + std::to_string(op.op);
+	if (op.kind == OpKind::Cas) {
+		text += " " + std::to_string(op.expected) + "->" + std::to_string(op.value);
+	} else if (op.kind == OpKind::Write) {
+		text += " " + std::to_string(op.value);
+	}
+	if (op.kind != OpKind::Write && op.complete != HistoryOp::PENDING) {
+		text += " saw " + std::to_string(op.observed);
+	}
+	return text + " in [" + std::to_string(op.invoke) + ", " +
+	       (op.complete == HistoryOp::PENDING ? "pending" : std::to_string(op.complete)) + "]";
+}
+
+//! The search. Call and return points form a doubly linked list in time order; placing an operation lifts its two
+//! points out, backtracking puts them in again.
+class Search {
+public:
+	explicit Search(std::vector<HistoryOp> history_p) : history(std::move(history_p)), points(history.size() * 2 + 1) {
+		struct Point {
+			uint64_t time;
+			size_t index;
+		};
+		std::vector<Point> order;
+		for (size_t i = 0; i < history.size(); i++) {
+			order.push_back({history[i].invoke, CallOf(i)});
+			order.push_back({history[i].complete, ReturnOf(i)});
+		}
+		std::stable_sort(order.begin(), order.end(), [](const Point &a, const Point &b) { return a.time < b.time; });
+		size_t previous = HEAD;
+		for (const auto &point : order) {
+			points[previous].next = point.index;
+			points[point.index].previous = previous;
+			previous = point.index;
+		}
+		points[previous].next = HEAD;
+		points[HEAD].previous = previous;
+		current.placed.resize((history.size() + 63) / 64, 0);
+	}
+
+	LinearizabilityResult Run(uint64_t iterations_max) {
+		LinearizabilityResult result;
+		size_t best_depth = 0;
+		size_t at = points[HEAD].next;
+		while (points[HEAD].next != HEAD) {
+			if (++result.iterations > iterations_max) {
+				result.verdict = Verdict::Unknown;
+				return result;
+			}
+			if (IsCall(at)) {
+				size_t op = OpOf(at);
+				uint32_t after = 0;
+				if (Allows(history[op], after) && Enter(op, after)) {
+					at = points[HEAD].next;
+				} else {
+					at = points[at].next;
+				}
+				continue;
+			}
+			// Reached the return of an operation that found no place: what was placed before it is wrong.
+			if (history[OpOf(at)].complete == HistoryOp::PENDING) {
+				return result;
+			}
+			if (stack.size() >= best_depth) {
+				best_depth = stack.size();
+				result.explanation = Describe(history[OpOf(at)]) + " has no place when the register holds " +
+				                     std::to_string(current.value);
+			}
+			if (stack.empty()) {
+				result.verdict = Verdict::NotLinearizable;
+				return result;
+			}
+			at = points[Leave()].next;
+		}
+		return result;
+	}
+
+private:
+	struct Link {
+		size_t previous = 0;
+		size_t next = 0;
+	};
+	struct Placed {
+		size_t op;
+		uint32_t value_before;
+	};
+
+	static constexpr size_t HEAD = 0;
+	static size_t CallOf(size_t op) {
+		return 1 + 2 * op;
+	}
+	static size_t ReturnOf(size_t op) {
+		return 2 + 2 * op;
+	}
+	static bool IsCall(size_t point) {
+		return point % 2 == 1;
+	}
+	static size_t OpOf(size_t point) {
+		return (point - 1) / 2;
+	}
+
+	//! Whether `op` may come next, and the value after it.
+	bool Allows(const HistoryOp &op, uint32_t &after) const {
+		bool pending = op.complete == HistoryOp::PENDING;
+		after = current.value;
+		switch (op.kind) {
+		case OpKind::Read:
+			return pending || op.observed == current.value;
+		case OpKind::Write:
+			after = op.value;
+			return true;
+		case OpKind::Cas:
+			after = current.value == op.expected ? op.value : current.value;
+			return pending || op.observed == current.value;
+		}
+		return false;
+	}
+
+	//! False when this configuration was reached before.
+	bool Enter(size_t op, uint32_t after) {
+		Configuration next = current;
+		next.placed[op / 64] |= 1ULL << op % 64;
+		next.value = after;
+		if (!visited.insert(next).second) {
+			return false;
+		}
+		stack.push_back({op, current.value});
+		current = std::move(next);
+		Unlink(CallOf(op));
+		Unlink(ReturnOf(op));
+		return true;
+	}
+
+	//! Takes the last placed operation back; returns its call point.
+	size_t Leave() {
+		Placed last = stack.back();
+		stack.pop_back();
+		current.placed[last.op / 64] &= ~(1ULL << last.op % 64);
+		current.value = last.value_before;
+		Relink(ReturnOf(last.op));
+		Relink(CallOf(last.op));
+		return CallOf(last.op);
+	}
+
+	void Unlink(size_t point) {
+		points[points[point].previous].next = points[point].next;
+		points[points[point].next].previous = points[point].previous;
+	}
+	void Relink(size_t point) {
+		points[points[point].previous].next = point;
+		points[points[point].next].previous = point;
+	}
+
+	std::vector<HistoryOp> history;
+	//! points[HEAD] closes the ring.
+	std::vector<Link> points;
+	std::vector<Placed> stack;
+	Configuration current;
+	std::unordered_set<Configuration, ConfigurationHash> visited;
+};
+
+} // namespace
+
+LinearizabilityResult CheckLinearizability(std::vector<HistoryOp> history, uint64_t iterations_max) {
+	DropUnseenPending(history);
+	return Search(std::move(history)).Run(iterations_max);
+}
+
+} // namespace sim
+} // namespace quack

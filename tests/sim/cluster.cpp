@@ -1,0 +1,185 @@
+#include "sim/cluster.hpp"
+
+#include <algorithm>
+
+#include "quack/common/check.hpp"
+#include "sim/workload.hpp"
+
+namespace quack {
+namespace sim {
+
+Cluster::Cluster(World &world_p) : world(world_p), prng(world_p.settings.seed ^ 0x636c757300000003ULL) {
+	const Settings &s = world.settings;
+	raft::Membership initial;
+	for (uint32_t slot = 0; slot < s.voter_count + s.learner_count; slot++) {
+		(slot < s.voter_count ? initial.voters : initial.learners).push_back(MakeNodeId(slot, 0));
+	}
+	for (uint32_t slot = 0; slot < s.SlotCount(); slot++) {
+		nodes.push_back(std::make_unique<SimNode>(world, *this, slot, initial));
+	}
+}
+
+void Cluster::StartAll() {
+	for (auto &node : nodes) {
+		node->Start();
+	}
+}
+
+SimNode *Cluster::Find(raft::NodeId id) {
+	SimNode &node = *nodes[SlotOf(id)];
+	return node.Id() == id ? &node : nullptr;
+}
+
+SimNode *Cluster::CurrentLeader() {
+	SimNode *found = nullptr;
+	for (auto &node : nodes) {
+		bool leads = node->IsAlive() && node->Role() == raft::Role::Leader;
+		if (leads && (!found || node->Term() > found->Term())) {
+			found = node.get();
+		}
+	}
+	return found;
+}
+
+void Cluster::Handle(const SimEvent &event) {
+	switch (event.kind) {
+	case EventKind::Deliver:
+		DeliverMessage(event);
+		return;
+	case EventKind::SnapshotServe:
+	case EventKind::SnapshotArrive:
+	case EventKind::SnapshotFail:
+	case EventKind::SnapshotDurable:
+		HandleTransfer(event);
+		return;
+	default:
+		break;
+	}
+	SimNode &node = *nodes[event.node];
+	if (!node.IsAlive() || (event.life != 0 && event.life != node.Life())) {
+		return;
+	}
+	if (node.IsPaused()) {
+		world.queue.Defer(event, node.PausedUntil());
+		return;
+	}
+	node.Handle(event);
+}
+
+void Cluster::DeliverMessage(const SimEvent &event) {
+	SimNode &node = *nodes[event.node];
+	if (!node.IsAlive()) {
+		world.network.Drop(event.arg);
+		return;
+	}
+	if (node.IsPaused()) {
+		world.queue.Defer(event, node.PausedUntil());
+		return;
+	}
+	raft::Message message;
+	if (world.network.Take(event.arg, message) && message.to == node.Id()) {
+		node.Deliver(std::move(message));
+	}
+}
+
+void Cluster::OnCommitted(SimNode &node, raft::Role, raft::Term term, const std::vector<raft::Entry> &entries) {
+	auto &ledger = world.leader_completeness;
+	for (const auto &entry : entries) {
+		if (entry.index <= ledger.CommitIndex()) {
+			continue;
+		}
+		if (entry.index != ledger.CommitIndex() + 1) {
+			world.sink.Report("state_machine_safety", "node " + std::to_string(node.Id()) + " calls index " +
+			                                              std::to_string(entry.index) + " committed before index " +
+			                                              std::to_string(ledger.CommitIndex() + 1));
+			return;
+		}
+		ledger.OnFirstCommit(entry.index, entry.term, term);
+		world.coverage.commits++;
+		if (world.ChecksAll()) {
+			std::vector<raft::Membership> memberships = {node.MembershipInForce()};
+			for (auto &other : nodes) {
+				if (other->IsAlive() && other->Role() == raft::Role::Leader && other->Term() >= term) {
+					memberships.push_back(other->MembershipInForce());
+				}
+			}
+			world.durability.OnFirstCommit(entry.index, entry.term, memberships,
+			                               [this](raft::NodeId id) { return SyncedLog(id); });
+		}
+	}
+	for (auto &other : nodes) {
+		if (other->IsAlive() && other->Role() == raft::Role::Leader && other->Term() > term) {
+			ledger.OnLeader(other->Id(), other->Term(), other->Disk().Written());
+		}
+	}
+}
+
+const LogImage *Cluster::SyncedLog(raft::NodeId id) {
+	SimNode *node = Find(id);
+	return node ? &node->Disk().Synced() : nullptr;
+}
+
+void Cluster::PushTransfer(EventKind kind, MonotonicNs delay, uint64_t index) {
+	world.queue.Push(delay, kind, static_cast<uint16_t>(SlotOf(transfers[index].to)), 0, index);
+}
+
+void Cluster::OnInstallSnapshot(SimNode &node, const raft::SnapshotMeta &wanted, raft::NodeId from) {
+	Transfer transfer;
+	transfer.from = from;
+	transfer.to = node.Id();
+	transfer.to_life = node.Life();
+	transfer.wanted = wanted.index;
+	transfers.push_back(transfer);
+	PushTransfer(EventKind::SnapshotServe, world.network.Delay(), transfers.size() - 1);
+}
+
+void Cluster::HandleTransfer(const SimEvent &event) {
+	Transfer &transfer = transfers[event.arg];
+	SimNode *to = Find(transfer.to);
+	if (!to || !to->IsAlive() || to->Life() != transfer.to_life) {
+		transfer.image.reset();
+		return;
+	}
+	MonotonicNs transfer_time =
+	    world.network.Delay() +
+	    static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(world.settings.snapshot_transfer_max) + 1));
+	if (event.kind == EventKind::SnapshotServe) {
+		SimNode *from = Find(transfer.from);
+		bool reachable = from && from->IsAlive() && !from->IsPaused() &&
+		                 world.network.IsOpen(to->Slot(), from->Slot()) &&
+		                 world.network.IsOpen(from->Slot(), to->Slot());
+		transfer.image = reachable ? from->ServeSnapshot(transfer.wanted) : nullptr;
+		PushTransfer(transfer.image ? EventKind::SnapshotArrive : EventKind::SnapshotFail, transfer_time, event.arg);
+		return;
+	}
+	if (to->IsPaused()) {
+		world.queue.Defer(event, to->PausedUntil());
+		return;
+	}
+	if (event.kind == EventKind::SnapshotArrive && to->ReceiveSnapshot(transfer.image)) {
+		PushTransfer(EventKind::SnapshotDurable, world.settings.checkpoint_latency, event.arg);
+	} else if (event.kind == EventKind::SnapshotDurable) {
+		to->FinishSnapshot(std::move(transfer.image));
+	} else {
+		to->FailSnapshot();
+	}
+}
+
+void Cluster::OnWriteRefused(SimNode &node, uint32_t op, const Status &status) {
+	workload->OnWriteRefused(node, op, status);
+}
+
+void Cluster::OnWriteApplied(SimNode &node, uint32_t op, const CommandOutcome &outcome) {
+	workload->OnWriteApplied(node, op, outcome);
+}
+
+void Cluster::OnReadRefused(SimNode &node, uint32_t op, const Status &status) {
+	workload->OnReadRefused(node, op, status);
+}
+
+void Cluster::OnReadReady(SimNode &node, uint32_t op) {
+	workload->OnReadReady(node, op);
+}
+
+} // namespace sim
+} // namespace quack

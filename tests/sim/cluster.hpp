@@ -1,0 +1,69 @@
+//! All nodes of one run, snapshot transfers between them, and what is globally known to be committed.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "sim/node.hpp"
+
+namespace quack {
+namespace sim {
+
+class Workload;
+
+class Cluster final : public NodeListener {
+public:
+	explicit Cluster(World &world);
+
+	//! The workload that hears of answers; set once before the first event.
+	void SetWorkload(Workload &workload_p) {
+		workload = &workload_p;
+	}
+	void StartAll();
+	//! Events that belong to nodes, messages and transfers.
+	void Handle(const SimEvent &event);
+
+	size_t SlotCount() const {
+		return nodes.size();
+	}
+	SimNode &At(uint32_t slot) {
+		return *nodes[slot];
+	}
+	//! Node with exactly this identity, alive or crashed; null when replaced.
+	SimNode *Find(raft::NodeId id);
+	//! The running leader of the highest term; null when there is none.
+	SimNode *CurrentLeader();
+	raft::LogIndex CommitIndex() const {
+		return world.leader_completeness.CommitIndex();
+	}
+
+	void OnCommitted(SimNode &node, raft::Role role, raft::Term term, const std::vector<raft::Entry> &entries) override;
+	void OnInstallSnapshot(SimNode &node, const raft::SnapshotMeta &wanted, raft::NodeId from) override;
+	void OnWriteRefused(SimNode &node, uint32_t op, const Status &status) override;
+	void OnWriteApplied(SimNode &node, uint32_t op, const CommandOutcome &outcome) override;
+	void OnReadRefused(SimNode &node, uint32_t op, const Status &status) override;
+	void OnReadReady(SimNode &node, uint32_t op) override;
+	const LogImage *SyncedLog(raft::NodeId node) override;
+
+private:
+	struct Transfer {
+		raft::NodeId from = raft::NO_NODE;
+		raft::NodeId to = raft::NO_NODE;
+		uint32_t to_life = 0;
+		raft::LogIndex wanted = 0;
+		MachineImage image;
+	};
+
+	void DeliverMessage(const SimEvent &event);
+	void HandleTransfer(const SimEvent &event);
+	void PushTransfer(EventKind kind, MonotonicNs delay, uint64_t index);
+
+	World &world;
+	Prng prng;
+	Workload *workload = nullptr;
+	std::vector<std::unique_ptr<SimNode>> nodes;
+	std::vector<Transfer> transfers;
+};
+
+} // namespace sim
+} // namespace quack

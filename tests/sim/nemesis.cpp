@@ -1,0 +1,278 @@
+#include "sim/nemesis.hpp"
+
+#include <algorithm>
+
+namespace quack {
+namespace sim {
+
+namespace {
+
+bool Names(const std::vector<raft::NodeId> &list, raft::NodeId id) {
+	return std::find(list.begin(), list.end(), id) != list.end();
+}
+
+bool Names(const raft::Membership &membership, raft::NodeId id) {
+	return Names(membership.voters, id) || Names(membership.outgoing, id) || Names(membership.learners, id) ||
+	       Names(membership.learners_next, id);
+}
+
+raft::Membership LastMembership(const LogImage &log, raft::LogIndex &since) {
+	for (auto entry = log.entries.rbegin(); entry != log.entries.rend(); ++entry) {
+		if (entry->type == raft::EntryType::Membership) {
+			since = entry->index;
+			return raft::DecodeMembership(*entry->payload).Value();
+		}
+	}
+	since = log.base.index;
+	return log.base.membership;
+}
+
+} // namespace
+
+Nemesis::Nemesis(World &world_p, Cluster &cluster_p)
+    : world(world_p), cluster(cluster_p), prng(world_p.settings.seed ^ 0x6e656d6500000005ULL) {
+}
+
+MonotonicNs Nemesis::UpTo(MonotonicNs limit) {
+	return static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(limit) + 1));
+}
+
+MonotonicNs Nemesis::IntervalOf(Fault fault) const {
+	const Settings &s = world.settings;
+	switch (fault) {
+	case Fault::Partition:
+		return s.partition_interval;
+	case Fault::Crash:
+		return s.crash_interval;
+	case Fault::SlowDisk:
+		return s.slow_disk_interval;
+	case Fault::Drift:
+		return s.drift_ppm == 0 ? 0 : s.drift_change_interval;
+	case Fault::Pause:
+		return s.pause_interval;
+	case Fault::Membership:
+		return s.membership_interval;
+	case Fault::Transfer:
+		return s.transfer_interval;
+	case Fault::Campaign:
+		return s.campaign_interval;
+	case Fault::Checkpoint:
+		return s.checkpoint_interval;
+	}
+	return 0;
+}
+
+void Nemesis::ScheduleNext(Fault fault) {
+	MonotonicNs interval = IntervalOf(fault);
+	if (interval != 0) {
+		world.queue.Push(interval / 2 + UpTo(interval), EventKind::Nemesis, 0, 0, static_cast<uint64_t>(fault));
+	}
+}
+
+void Nemesis::Start() {
+	for (uint8_t fault = 0; fault <= static_cast<uint8_t>(Fault::Checkpoint); fault++) {
+		ScheduleNext(static_cast<Fault>(fault));
+	}
+	if (world.settings.drift_ppm == 0) {
+		return;
+	}
+	for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
+		// 47 % each way keeps the ratio of the fastest to the slowest clock within the bound.
+		auto half = static_cast<int32_t>(world.settings.drift_ppm * 47 / 100);
+		cluster.At(slot).SetClockRate(prng.Chance(1, 2) ? half : -half);
+	}
+}
+
+void Nemesis::Handle(const SimEvent &event) {
+	if (healed) {
+		return;
+	}
+	if (event.kind == EventKind::Nemesis) {
+		auto fault = static_cast<Fault>(event.arg);
+		Strike(fault);
+		ScheduleNext(fault);
+	} else if (event.kind == EventKind::Restart) {
+		if (!cluster.At(event.node).IsAlive()) {
+			ReplaceUnused();
+			cluster.At(event.node).Start();
+		}
+	} else if (static_cast<Fault>(event.arg) == Fault::SlowDisk) {
+		cluster.At(event.node).SetDiskFactor(1);
+	} else if (event.arg >> 8 == partition_generation) {
+		world.network.HealPartition();
+		world.trace.Print("%10.3f  partition ends", static_cast<double>(world.queue.Now()) / NS_PER_MS);
+	}
+}
+
+SimNode *Nemesis::Victim(uint32_t leader_percent) {
+	SimNode *leader = cluster.CurrentLeader();
+	if (leader && prng.Chance(leader_percent, 100)) {
+		return leader;
+	}
+	SimNode &node = cluster.At(static_cast<uint32_t>(prng.Below(cluster.SlotCount())));
+	return node.IsAlive() ? &node : nullptr;
+}
+
+void Nemesis::Strike(Fault fault) {
+	const Settings &s = world.settings;
+	SimNode *node = Victim(40);
+	double now_ms = static_cast<double>(world.queue.Now()) / NS_PER_MS;
+	switch (fault) {
+	case Fault::Partition:
+		world.coverage.partitions++;
+		world.network.Partition(s.SlotCount());
+		world.trace.Print("%10.3f  partition", now_ms);
+		world.queue.Push(1 + UpTo(s.partition_duration_max), EventKind::NemesisEnd, 0, 0,
+		                 ++partition_generation << 8 | static_cast<uint64_t>(fault));
+		return;
+	case Fault::Crash:
+		CrashSome();
+		return;
+	case Fault::Membership:
+		ChangeMembership();
+		return;
+	default:
+		break;
+	}
+	if (!node || node->IsPaused()) {
+		return;
+	}
+	auto id = static_cast<unsigned long long>(node->Id());
+	if (fault == Fault::SlowDisk) {
+		world.coverage.slow_disks++;
+		node->SetDiskFactor(s.slow_disk_factor);
+		world.queue.Push(1 + UpTo(s.slow_disk_duration_max), EventKind::NemesisEnd, static_cast<uint16_t>(node->Slot()),
+		                 0, static_cast<uint64_t>(fault));
+	} else if (fault == Fault::Drift) {
+		auto half = static_cast<int32_t>(s.drift_ppm * 47 / 100);
+		node->SetClockRate(static_cast<int32_t>(prng.Below(static_cast<uint64_t>(2 * half + 1))) - half);
+	} else if (fault == Fault::Pause) {
+		world.coverage.pauses++;
+		MonotonicNs pause = 1 + UpTo(s.pause_max);
+		node->PauseUntil(world.queue.Now() + pause);
+		world.trace.Print("%10.3f  node %llu pauses for %.3f ms", now_ms, id, static_cast<double>(pause) / NS_PER_MS);
+	} else if (fault == Fault::Transfer) {
+		world.coverage.transfers_asked++;
+		raft::TransferLeadershipEvent transfer;
+		auto target = static_cast<uint32_t>(prng.Below(cluster.SlotCount()));
+		transfer.target = prng.Chance(1, 3) ? raft::NO_NODE : cluster.At(target).Id();
+		world.trace.Print("%10.3f  node %llu is asked to transfer to %llu", now_ms, id,
+		                  static_cast<unsigned long long>(transfer.target));
+		node->Step(transfer);
+	} else if (fault == Fault::Campaign) {
+		world.trace.Print("%10.3f  node %llu is asked to campaign", now_ms, id);
+		node->Step(raft::CampaignEvent());
+	} else if (fault == Fault::Checkpoint) {
+		world.queue.Push(0, EventKind::CheckpointBegin, static_cast<uint16_t>(node->Slot()), node->Life(), 0);
+	}
+}
+
+void Nemesis::CrashSome() {
+	CrashKind kind = prng.Chance(world.settings.process_crash_percent, 100) ? CrashKind::Process : CrashKind::PowerLoss;
+	if (prng.Chance(1, 6)) {
+		// The whole site loses power.
+		for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
+			if (cluster.At(slot).IsAlive()) {
+				CrashOne(cluster.At(slot), kind);
+			}
+		}
+		return;
+	}
+	if (SimNode *node = Victim(40)) {
+		CrashOne(*node, kind);
+	}
+}
+
+void Nemesis::CrashOne(SimNode &node, CrashKind kind) {
+	node.Crash(kind);
+	world.queue.Push(1 + UpTo(world.settings.downtime_max), EventKind::Restart, static_cast<uint16_t>(node.Slot()), 0,
+	                 0);
+}
+
+bool Nemesis::IsNamedAnywhere(raft::NodeId id) {
+	for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
+		SimNode &node = cluster.At(slot);
+		if (node.Id() == id) {
+			continue;
+		}
+		// In force on the synced log, or possibly in force after any loss of its unsynced end.
+		raft::LogIndex since = 0;
+		if (Names(LastMembership(node.Disk().Synced(), since), id)) {
+			return true;
+		}
+		for (const auto &entry : node.Disk().Written().entries) {
+			if (entry.index > since && entry.type == raft::EntryType::Membership &&
+			    Names(raft::DecodeMembership(*entry.payload).Value(), id)) {
+				return true;
+			}
+		}
+	}
+	return false;
+}
+
+void Nemesis::ReplaceUnused() {
+	for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
+		SimNode &node = cluster.At(slot);
+		// Messages under way must not bring a configuration that names it either.
+		MonotonicNs since_named = world.queue.Now() - last_named[slot];
+		bool forgotten = since_named > world.settings.straggler_delay_max + 4 * world.settings.config.election_timeout;
+		if (!node.IsAlive() && forgotten && world.settings.membership_interval != 0 && !IsNamedAnywhere(node.Id())) {
+			node.ReplaceIdentity();
+			world.trace.Print("%10.3f  slot %u comes back empty as node %llu",
+			                  static_cast<double>(world.queue.Now()) / NS_PER_MS, slot,
+			                  static_cast<unsigned long long>(node.Id()));
+		}
+	}
+}
+
+void Nemesis::ChangeMembership() {
+	SimNode *leader = cluster.CurrentLeader();
+	if (!leader || leader->IsPaused()) {
+		return;
+	}
+	raft::ChangeMembershipEvent change;
+	change.request = next_change_request++;
+	const auto &now = leader->MembershipInForce();
+	uint64_t style = prng.Below(3);
+	for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
+		raft::NodeId id = cluster.At(slot).Id();
+		bool votes = Names(now.voters, id);
+		bool learns = Names(now.learners, id);
+		// Style 0 flips about one node, 1 draws everything anew, 2 swaps voters and learners.
+		bool touch = style == 0 ? prng.Chance(1, cluster.SlotCount()) : style == 1;
+		if (style == 2 && (votes || learns) && prng.Chance(1, 3)) {
+			std::swap(votes, learns);
+		} else if (touch) {
+			votes = style == 0 ? !votes : prng.Chance(3, 5);
+			learns = !votes && prng.Chance(1, 2);
+		}
+		last_named[slot] = votes || learns ? world.queue.Now() : last_named[slot];
+		if (votes) {
+			change.voters.push_back(id);
+		} else if (learns) {
+			change.learners.push_back(id);
+		}
+	}
+	bool names_zero = world.settings.zero_priority_slot != NO_SLOT &&
+	                  Names(change.voters, cluster.At(world.settings.zero_priority_slot).Id());
+	if (change.voters.empty() || (names_zero && change.voters.size() < 3)) {
+		return;
+	}
+	leader->Step(std::move(change));
+}
+
+void Nemesis::Heal() {
+	healed = true;
+	world.network.Calm();
+	for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
+		SimNode &node = cluster.At(slot);
+		node.PauseUntil(0);
+		node.SetDiskFactor(1);
+		if (!node.IsAlive()) {
+			node.Start();
+		}
+	}
+}
+
+} // namespace sim
+} // namespace quack

@@ -1,0 +1,58 @@
+//! The source of faults and of an operator's wishes (membership, transfer, checkpoints), at random times.
+#pragma once
+
+#include <array>
+
+#include "sim/cluster.hpp"
+
+namespace quack {
+namespace sim {
+
+class Nemesis {
+public:
+	Nemesis(World &world, Cluster &cluster);
+
+	void Start();
+	//! Nemesis, NemesisEnd and Restart events.
+	void Handle(const SimEvent &event);
+	//! Ends every fault: links open, disks fast, nobody paused, everybody running. Nothing new from now on.
+	void Heal();
+
+private:
+	enum class Fault : uint8_t {
+		Partition,
+		Crash,
+		SlowDisk,
+		Drift,
+		Pause,
+		Membership,
+		Transfer,
+		Campaign,
+		Checkpoint,
+	};
+
+	MonotonicNs IntervalOf(Fault fault) const;
+	void ScheduleNext(Fault fault);
+	void Strike(Fault fault);
+	void CrashSome();
+	void CrashOne(SimNode &node, CrashKind kind);
+	void ChangeMembership();
+	//! Gives a node that no configuration names any more a new identity and an empty disk.
+	void ReplaceUnused();
+	bool IsNamedAnywhere(raft::NodeId id);
+	//! A random running node; the leader more often than others. Null when all are down.
+	SimNode *Victim(uint32_t leader_percent);
+	MonotonicNs UpTo(MonotonicNs limit);
+
+	World &world;
+	Cluster &cluster;
+	Prng prng;
+	bool healed = false;
+	uint64_t partition_generation = 0;
+	//! When a change of membership last named the slot's node.
+	std::array<MonotonicNs, SLOTS_MAX> last_named {};
+	uint64_t next_change_request = MEMBERSHIP_REQUESTS;
+};
+
+} // namespace sim
+} // namespace quack

@@ -1,0 +1,537 @@
+#include "sim/node.hpp"
+
+#include <algorithm>
+
+#include "quack/common/check.hpp"
+
+namespace quack {
+namespace sim {
+
+namespace {
+
+raft::SnapshotMeta FirstStart(const raft::Membership &initial) {
+	raft::SnapshotMeta meta;
+	meta.membership = initial;
+	return meta;
+}
+
+} // namespace
+
+SimNode::SimNode(World &world_p, NodeListener &listener_p, uint32_t slot_p, const raft::Membership &initial_p)
+    : world(world_p), listener(listener_p), slot(slot_p), initial(initial_p), id(MakeNodeId(slot_p, 0)),
+      prng(world_p.settings.seed ^ (0x6e6f646500000000ULL + slot_p)), disk(FirstStart(initial_p)),
+      machine(world_p.settings.key_count, initial_p) {
+	membership = initial;
+}
+
+void SimNode::Start() {
+	QUACK_CHECK(!core, "a running node is not started again");
+	disk.Recover();
+	machine = disk.checkpoint ? *disk.checkpoint : RegisterMachine(world.settings.key_count, initial);
+	life++;
+	clock.Reset(world.queue.Now(), static_cast<MonotonicNs>(prng.Below(1000) * NS_PER_SECOND), clock_rate);
+	raft::RestoredState restored;
+	restored.hard_state = disk.Written().hard_state;
+	restored.snapshot = disk.Written().base;
+	restored.applied_index = machine.AppliedIndex();
+	raft::Config config = world.settings.config;
+	config.self = id;
+	config.random_seed = prng.Next();
+	if (world.settings.varied_priorities) {
+		config.election_priority = 20 + 40 * slot;
+	}
+	if (slot == world.settings.zero_priority_slot) {
+		config.election_priority = 0;
+	}
+	core = std::make_unique<raft::Raft>(config, disk, restored, clock.Local(world.queue.Now()), world.sabotage);
+	auto status = core->GetStatus();
+	role = status.role;
+	term = status.term;
+	leader = raft::NO_NODE;
+	membership = status.membership;
+	hard_state = restored.hard_state;
+	commit_index = restored.applied_index;
+	world.trace.Add(Mix(id, life));
+	world.trace.Print("%10.3f  node %llu starts life %u: term %llu, log %llu..%llu, applied %llu",
+	                  static_cast<double>(world.queue.Now()) / NS_PER_MS, static_cast<unsigned long long>(id), life,
+	                  static_cast<unsigned long long>(term), static_cast<unsigned long long>(disk.FirstIndex()),
+	                  static_cast<unsigned long long>(disk.LastIndex()),
+	                  static_cast<unsigned long long>(machine.AppliedIndex()));
+	ScheduleTick();
+}
+
+void SimNode::Crash(CrashKind kind) {
+	core.reset();
+	life++;
+	paused_until = 0;
+	world.coverage.crashes++;
+	world.coverage.lost_writes_at_crash += disk.Crash(kind, prng);
+	bool behind =
+	    disk.checkpoint && !disk.Written().Holds(disk.checkpoint->AppliedIndex(), disk.checkpoint->AppliedTerm());
+	world.coverage.logs_reset_at_recovery += behind ? 1 : 0;
+	gated.clear();
+	sync_in_flight = false;
+	apply_queue.clear();
+	apply_in_flight = false;
+	pending_writes.clear();
+	pending_reads.clear();
+	installing = false;
+	pending_checkpoint.reset();
+	tick_generation++;
+	tick_at = 0;
+	role = raft::Role::Follower;
+	leader = raft::NO_NODE;
+	world.trace.Add(Mix(id, 0xdead));
+	world.trace.Print("%10.3f  node %llu crashes (%s), log ends at %llu",
+	                  static_cast<double>(world.queue.Now()) / NS_PER_MS, static_cast<unsigned long long>(id),
+	                  kind == CrashKind::Process ? "process" : "power loss",
+	                  static_cast<unsigned long long>(disk.LastIndex()));
+}
+
+void SimNode::ReplaceIdentity() {
+	QUACK_CHECK(!core, "only a crashed node loses its disk");
+	incarnation++;
+	id = MakeNodeId(slot, incarnation);
+	disk = SimDisk(FirstStart(initial));
+	membership = initial;
+	world.coverage.identities_replaced++;
+}
+
+void SimNode::SetClockRate(int32_t rate_ppm) {
+	clock_rate = rate_ppm;
+	clock.SetRate(world.queue.Now(), rate_ppm);
+}
+
+void SimNode::Handle(const SimEvent &event) {
+	switch (event.kind) {
+	case EventKind::Tick:
+		if (event.arg == tick_generation) {
+			tick_at = 0;
+			Step(raft::TickEvent());
+		}
+		return;
+	case EventKind::SyncDone:
+		OnSyncDone(event.arg);
+		return;
+	case EventKind::ApplyDone:
+		OnApplyDone();
+		return;
+	case EventKind::Unreachable: {
+		raft::PeerUnreachableEvent unreachable;
+		unreachable.peer = event.arg;
+		Step(unreachable);
+		return;
+	}
+	case EventKind::CheckpointBegin:
+		OnCheckpointBegin();
+		return;
+	case EventKind::CheckpointDurable:
+		OnCheckpointDurable();
+		return;
+	default:
+		QUACK_CHECK(false, "not an event of a node");
+	}
+}
+
+void SimNode::Deliver(raft::Message message) {
+	world.trace.AddMessage(message);
+	if (world.trace.IsPrinting()) {
+		world.trace.Print("%10.3f    recv %s", static_cast<double>(world.queue.Now()) / NS_PER_MS,
+		                  Describe(message).c_str());
+	}
+	raft::ReceiveEvent receive;
+	receive.message = std::move(message);
+	Step(std::move(receive));
+}
+
+void SimNode::Propose(const std::vector<uint32_t> &ops, const std::vector<SharedBytes> &payloads) {
+	raft::ProposeEvent propose;
+	for (size_t i = 0; i < ops.size(); i++) {
+		raft::ProposeEvent::Item item;
+		item.request = ops[i];
+		item.payload = payloads[i];
+		propose.items.push_back(std::move(item));
+	}
+	Step(std::move(propose));
+}
+
+void SimNode::Read(uint32_t op) {
+	world.read_index.OnAsked(op, world.leader_completeness.CommitIndex());
+	if (role == raft::Role::Leader) {
+		world.coverage.reads_on_leader++;
+		world.coverage.reads_under_lease += core->GetStatus().lease_until > clock.Local(world.queue.Now()) ? 1 : 0;
+	} else {
+		world.coverage.reads_on_follower += leader != raft::NO_NODE ? 1 : 0;
+	}
+	raft::ReadBarrierEvent read;
+	read.request = op;
+	Step(read);
+}
+
+void SimNode::Step(decltype(raft::Event::body) body) {
+	raft::Event event;
+	event.now = clock.Local(world.queue.Now());
+	event.body = std::move(body);
+	raft::Role role_before = role;
+	raft::Term term_before = term;
+	raft::Ready ready = core->Step(event);
+	world.coverage.steps++;
+	if (world.ChecksAll()) {
+		core->CheckInvariants();
+	}
+	world.trace.Add(id << 8 | event.body.index());
+	world.trace.AddReady(ready);
+	Process(ready, role_before, term_before);
+	if (core) {
+		ScheduleTick();
+	}
+}
+
+void SimNode::Process(raft::Ready &ready, raft::Role role_before, raft::Term term_before) {
+	if (!ready.fatal.IsOk()) {
+		world.sink.Report("fatal", "node " + std::to_string(id) + " latched: " + ready.fatal.ToString());
+		return;
+	}
+	if (ready.hard_state) {
+		world.election_safety.OnHardState(id, hard_state, *ready.hard_state);
+		hard_state = *ready.hard_state;
+		term = hard_state.term;
+	}
+	if (ready.membership) {
+		membership = *ready.membership;
+		if (world.trace.IsPrinting()) {
+			world.trace.Print("%10.3f  node %llu membership %s", static_cast<double>(world.queue.Now()) / NS_PER_MS,
+			                  static_cast<unsigned long long>(id), Describe(membership).c_str());
+		}
+	}
+	ProcessWrites(ready, role_before, term_before);
+	ProcessSoftState(ready);
+	if (!ready.committed.empty()) {
+		ProcessCommitted(ready.committed, role_before, term_before);
+	}
+	if (ready.install_snapshot) {
+		world.trace.Print("%10.3f  node %llu must fetch snapshot %llu from %llu",
+		                  static_cast<double>(world.queue.Now()) / NS_PER_MS, static_cast<unsigned long long>(id),
+		                  static_cast<unsigned long long>(ready.install_snapshot->index),
+		                  static_cast<unsigned long long>(ready.snapshot_from));
+		if (installing) {
+			world.sink.Report("ready_contract",
+			                  "node " + std::to_string(id) + " asks for a second snapshot before the first is done");
+		}
+		installing = true;
+		listener.OnInstallSnapshot(*this, *ready.install_snapshot, ready.snapshot_from);
+	}
+	ProcessAnswers(ready);
+}
+
+void SimNode::ProcessSoftState(raft::Ready &ready) {
+	if (!ready.soft_state) {
+		return;
+	}
+	bool elected = ready.soft_state->role == raft::Role::Leader && role != raft::Role::Leader;
+	role = ready.soft_state->role;
+	leader = ready.soft_state->leader;
+	world.trace.Print("%10.3f  node %llu is %s of term %llu, leader %llu",
+	                  static_cast<double>(world.queue.Now()) / NS_PER_MS, static_cast<unsigned long long>(id),
+	                  RoleName(role), static_cast<unsigned long long>(term), static_cast<unsigned long long>(leader));
+	if (role == raft::Role::Leader) {
+		world.election_safety.OnLeader(id, life, term);
+	}
+	if (elected) {
+		world.coverage.elections++;
+		world.leader_completeness.OnLeader(id, term, disk.Written());
+	}
+}
+
+void SimNode::ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Term term_before) {
+	Gated gate;
+	bool must_sync = false;
+	if (ready.hard_state || !ready.entries.empty()) {
+		LogWrite write;
+		if (ready.hard_state) {
+			const auto &before = disk.Written().hard_state;
+			must_sync = ready.hard_state->term != before.term || ready.hard_state->voted_for != before.voted_for;
+			write.hard_state = *ready.hard_state;
+		}
+		if (!ready.entries.empty()) {
+			must_sync = true;
+			raft::LogIndex first = ready.entries.front().index;
+			raft::LogIndex last = disk.LastIndex();
+			if (installing || first <= disk.Written().base.index || first > last + 1) {
+				world.sink.Report("ready_contract", "node " + std::to_string(id) + " appends from index " +
+				                                        std::to_string(first) + " to a log that ends at " +
+				                                        std::to_string(last) +
+				                                        (installing ? " while it installs a snapshot" : ""));
+				return;
+			}
+			world.coverage.log_conflicts += first <= last ? 1 : 0;
+			world.state_machine_safety.OnAppend(id, commit_index, first);
+			if (role_before == raft::Role::Leader && term == term_before) {
+				world.leader_completeness.OnLeaderAppend(id, last, first);
+			}
+			world.log_matching.OnAppend(id, *disk.Written().TermAt(first - 1), ready.entries);
+			gate.completed = raft::AppendCompletedEvent {ready.entries.back().index, ready.entries.back().term};
+			write.entries = std::move(ready.entries);
+		}
+		disk.Write(std::move(write));
+	}
+	Send(ready.messages);
+	gate.seq = disk.WrittenSeq();
+	gate.messages = std::move(ready.messages_after_append);
+	if (!gate.messages.empty() || gate.completed) {
+		Gate(std::move(gate));
+	} else if (must_sync) {
+		StartSync();
+	}
+}
+
+void SimNode::Gate(Gated gate) {
+	if (gated.empty() && disk.SyncedSeq() >= gate.seq && !gate.completed && !gate.installed) {
+		Send(gate.messages);
+		return;
+	}
+	gated.push_back(std::move(gate));
+	StartSync();
+}
+
+void SimNode::StartSync() {
+	if (sync_in_flight || disk.SyncedSeq() == disk.WrittenSeq()) {
+		return;
+	}
+	sync_in_flight = true;
+	const Settings &s = world.settings;
+	auto spread = static_cast<uint64_t>(s.sync_latency_max - s.sync_latency_min);
+	MonotonicNs latency = s.sync_latency_min + static_cast<MonotonicNs>(prng.Below(spread + 1));
+	world.queue.Push(latency * disk_factor, EventKind::SyncDone, static_cast<uint16_t>(slot), life, disk.WrittenSeq());
+}
+
+void SimNode::OnSyncDone(uint64_t seq) {
+	disk.CompleteSync(seq);
+	sync_in_flight = false;
+	while (core && !gated.empty() && gated.front().seq <= disk.SyncedSeq()) {
+		Gated gate = std::move(gated.front());
+		gated.pop_front();
+		Send(gate.messages);
+		if (gate.completed) {
+			Step(*gate.completed);
+		}
+		if (gate.installed) {
+			installing = false;
+			world.coverage.snapshots_installed++;
+			Step(*gate.installed);
+		}
+	}
+	if (core && !gated.empty()) {
+		StartSync();
+	}
+}
+
+void SimNode::Send(std::vector<raft::Message> &messages) {
+	for (auto &message : messages) {
+		if (message.from != id || message.to == id || message.to == raft::NO_NODE) {
+			world.sink.Report("ready_contract", "node " + std::to_string(id) + " sends " + Describe(message));
+			return;
+		}
+		if (message.type == raft::MessageType::VoteResponse && !message.reject && !message.pre_vote) {
+			world.election_safety.OnVoteGranted(id, message.term, message.to);
+		}
+		if (world.ChecksAll()) {
+			world.durability.OnSend(message, disk.Synced());
+		}
+		world.network.Send(std::move(message), life);
+	}
+	messages.clear();
+}
+
+void SimNode::ProcessCommitted(std::vector<raft::Entry> &committed, raft::Role role_before, raft::Term term_before) {
+	listener.OnCommitted(*this, role_before, term_before, committed);
+	for (auto &entry : committed) {
+		world.state_machine_safety.OnCommitted(id, commit_index + 1, entry);
+		if (world.sink.Any()) {
+			return;
+		}
+		commit_index = entry.index;
+		apply_queue.push_back(std::move(entry));
+	}
+	StartApply();
+}
+
+void SimNode::StartApply() {
+	if (apply_in_flight || apply_queue.empty()) {
+		return;
+	}
+	apply_in_flight = true;
+	auto latency = static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(world.settings.apply_latency_max) + 1));
+	world.queue.Push(latency, EventKind::ApplyDone, static_cast<uint16_t>(slot), life, 0);
+}
+
+void SimNode::OnApplyDone() {
+	apply_in_flight = false;
+	if (apply_queue.empty()) {
+		return;
+	}
+	while (!apply_queue.empty()) {
+		raft::Entry entry = std::move(apply_queue.front());
+		apply_queue.pop_front();
+		CommandOutcome outcome = machine.Apply(entry);
+		if (entry.type == raft::EntryType::Membership) {
+			world.coverage.memberships_committed += role == raft::Role::Leader ? 1 : 0;
+		}
+		auto match = [&](const PendingWrite &write) {
+			return write.index == entry.index;
+		};
+		auto write = std::find_if(pending_writes.begin(), pending_writes.end(), match);
+		if (write == pending_writes.end()) {
+			continue;
+		}
+		PendingWrite found = *write;
+		pending_writes.erase(write);
+		if (found.term == entry.term) {
+			listener.OnWriteApplied(*this, found.op, outcome);
+		} else {
+			listener.OnWriteRefused(*this, found.op, Status(ErrorCode::Unavailable, "another entry took its place"));
+		}
+	}
+	ServeReads();
+	raft::AppliedEvent applied;
+	applied.index = machine.AppliedIndex();
+	Step(applied);
+	StartApply();
+}
+
+void SimNode::ProcessAnswers(const raft::Ready &ready) {
+	for (const auto &proposal : ready.proposals) {
+		if (proposal.request >= MEMBERSHIP_REQUESTS) {
+			continue;
+		}
+		auto op = static_cast<uint32_t>(proposal.request);
+		if (proposal.status.IsOk()) {
+			pending_writes.push_back({proposal.index, proposal.term, op});
+		} else {
+			listener.OnWriteRefused(*this, op, proposal.status);
+		}
+	}
+	for (const auto &read : ready.reads) {
+		auto op = static_cast<uint32_t>(read.request);
+		if (read.status.IsOk()) {
+			if (world.ChecksAll()) {
+				world.read_index.OnAnswered(id, op, read.read_index);
+			}
+			pending_reads.push_back({read.read_index, op});
+		} else {
+			listener.OnReadRefused(*this, op, read.status);
+		}
+	}
+	if (!ready.reads.empty()) {
+		ServeReads();
+	}
+}
+
+void SimNode::ServeReads() {
+	for (size_t i = 0; i < pending_reads.size();) {
+		if (pending_reads[i].read_index > machine.AppliedIndex()) {
+			i++;
+			continue;
+		}
+		uint32_t op = pending_reads[i].op;
+		pending_reads.erase(pending_reads.begin() + static_cast<ptrdiff_t>(i));
+		listener.OnReadReady(*this, op);
+	}
+}
+
+void SimNode::ScheduleTick() {
+	MonotonicNs now = world.queue.Now();
+	MonotonicNs deadline = core->NextDeadline();
+	if (!world.settings.sparse_ticks) {
+		deadline = std::min(deadline, clock.Local(now) + world.settings.config.heartbeat_interval / 2);
+	}
+	// A deadline that lies in the past although the core was just stepped must not stop time.
+	MonotonicNs delay = std::max<MonotonicNs>(clock.DelayUntil(now, deadline), 1000);
+	if (tick_at != 0 && tick_at <= now + delay) {
+		return;
+	}
+	tick_at = now + delay;
+	world.queue.Push(delay, EventKind::Tick, static_cast<uint16_t>(slot), life, ++tick_generation);
+}
+
+void SimNode::OnCheckpointBegin() {
+	bool fresh = !disk.checkpoint || disk.checkpoint->AppliedIndex() < machine.AppliedIndex();
+	if (pending_checkpoint || installing || !fresh || machine.AppliedIndex() == 0) {
+		return;
+	}
+	pending_checkpoint = std::make_shared<const RegisterMachine>(machine);
+	world.queue.Push(world.settings.checkpoint_latency, EventKind::CheckpointDurable, static_cast<uint16_t>(slot), life,
+	                 0);
+}
+
+void SimNode::OnCheckpointDurable() {
+	raft::LogIndex index = pending_checkpoint->AppliedIndex();
+	bool log_has_it =
+	    disk.Synced().LastIndex() >= index && disk.Synced().Holds(index, pending_checkpoint->AppliedTerm());
+	if (!log_has_it && !world.settings.checkpoint_may_pass_log) {
+		world.queue.Push(world.settings.checkpoint_latency, EventKind::CheckpointDurable, static_cast<uint16_t>(slot),
+		                 life, 0);
+		return;
+	}
+	MachineImage image = std::move(pending_checkpoint);
+	pending_checkpoint.reset();
+	if (installing || (disk.checkpoint && disk.checkpoint->AppliedIndex() >= index)) {
+		return;
+	}
+	disk.checkpoint = image;
+	world.coverage.checkpoints++;
+	raft::SnapshotMeta meta;
+	meta.index = index - std::min<raft::LogIndex>(index, world.settings.checkpoint_tail);
+	if (meta.index > disk.Written().base.index) {
+		meta.term = *disk.Written().TermAt(meta.index);
+		meta.membership = image->MembershipAt(meta.index);
+		LogWrite write;
+		write.truncate_prefix = meta;
+		disk.Write(std::move(write));
+	}
+}
+
+bool SimNode::ReceiveSnapshot(const MachineImage &image) {
+	if (image->AppliedIndex() < machine.AppliedIndex()) {
+		return false;
+	}
+	machine = *image;
+	apply_queue.clear();
+	commit_index = std::max(commit_index, machine.AppliedIndex());
+	// Whether these were part of the snapshot is not known here: their outcome stays open.
+	auto covered = [&](const PendingWrite &write) {
+		return write.index <= machine.AppliedIndex();
+	};
+	pending_writes.erase(std::remove_if(pending_writes.begin(), pending_writes.end(), covered), pending_writes.end());
+	ServeReads();
+	return true;
+}
+
+void SimNode::FinishSnapshot(const MachineImage &image) {
+	disk.checkpoint = image;
+	Gated gate;
+	gate.installed = raft::SnapshotInstalledEvent();
+	gate.installed->ok = true;
+	gate.installed->snapshot.index = image->AppliedIndex();
+	gate.installed->snapshot.term = image->AppliedTerm();
+	gate.installed->snapshot.membership = image->MembershipAt(image->AppliedIndex());
+	LogWrite write;
+	write.reset = gate.installed->snapshot;
+	gate.seq = disk.Write(std::move(write));
+	Gate(std::move(gate));
+}
+
+void SimNode::FailSnapshot() {
+	installing = false;
+	Step(raft::SnapshotInstalledEvent());
+}
+
+MachineImage SimNode::ServeSnapshot(raft::LogIndex wanted) {
+	if (disk.checkpoint && disk.checkpoint->AppliedIndex() >= wanted && prng.Chance(1, 2)) {
+		return disk.checkpoint;
+	}
+	return machine.AppliedIndex() >= wanted ? std::make_shared<const RegisterMachine>(machine) : nullptr;
+}
+
+} // namespace sim
+} // namespace quack

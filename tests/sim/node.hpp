@@ -1,0 +1,187 @@
+//! One simulated process around one Raft core: obeys every ordering duty of Ready, on a disk that can lose unsynced
+//! bytes and a clock that drifts.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "sim/disk.hpp"
+#include "sim/register_machine.hpp"
+#include "sim/world.hpp"
+
+namespace quack {
+namespace sim {
+
+//! Request numbers from here on belong to membership changes, below to the workload's operations.
+constexpr uint64_t MEMBERSHIP_REQUESTS = 1ULL << 40;
+
+class SimNode;
+
+//! What a node tells the rest of the simulation.
+class NodeListener {
+public:
+	virtual ~NodeListener() = default;
+	//! Entries were handed out as committed by a node that had this role and term before the step.
+	virtual void OnCommitted(SimNode &node, raft::Role role, raft::Term term,
+	                         const std::vector<raft::Entry> &entries) = 0;
+	virtual void OnInstallSnapshot(SimNode &node, const raft::SnapshotMeta &wanted, raft::NodeId from) = 0;
+	//! The proposal was refused or its entry replaced: it will never be applied.
+	virtual void OnWriteRefused(SimNode &node, uint32_t op, const Status &status) = 0;
+	virtual void OnWriteApplied(SimNode &node, uint32_t op, const CommandOutcome &outcome) = 0;
+	virtual void OnReadRefused(SimNode &node, uint32_t op, const Status &status) = 0;
+	//! The read may be served from the node's machine now.
+	virtual void OnReadReady(SimNode &node, uint32_t op) = 0;
+	//! Log of a living or dead node, by identity; null when its disk is gone.
+	virtual const LogImage *SyncedLog(raft::NodeId node) = 0;
+};
+
+class SimNode {
+public:
+	SimNode(World &world, NodeListener &listener, uint32_t slot, const raft::Membership &initial);
+
+	//! Recovers from disk and starts a core in a new life.
+	void Start();
+	void Crash(CrashKind kind);
+	//! The machine comes back empty, under a new identity. Only while crashed.
+	void ReplaceIdentity();
+	void PauseUntil(MonotonicNs true_time) {
+		paused_until = true_time;
+	}
+	void SetDiskFactor(uint32_t factor) {
+		disk_factor = factor;
+	}
+	void SetClockRate(int32_t rate_ppm);
+
+	//! Events that name this node and its present life.
+	void Handle(const SimEvent &event);
+	void Deliver(raft::Message message);
+	void Propose(const std::vector<uint32_t> &ops, const std::vector<SharedBytes> &payloads);
+	void Read(uint32_t op);
+	void Step(decltype(raft::Event::body) body);
+
+	//! A snapshot arrived. False = it is of no use (too old).
+	bool ReceiveSnapshot(const MachineImage &image);
+	//! The received image is durable: reset the log to it, then tell the core.
+	void FinishSnapshot(const MachineImage &image);
+	void FailSnapshot();
+	//! A fresh or the durable image at `wanted` or later; null when there is none.
+	MachineImage ServeSnapshot(raft::LogIndex wanted);
+
+	bool IsAlive() const {
+		return core != nullptr;
+	}
+	bool IsPaused() const {
+		return paused_until > world.queue.Now();
+	}
+	MonotonicNs PausedUntil() const {
+		return paused_until;
+	}
+	uint32_t Life() const {
+		return life;
+	}
+	uint32_t Slot() const {
+		return slot;
+	}
+	raft::NodeId Id() const {
+		return id;
+	}
+	raft::Role Role() const {
+		return role;
+	}
+	raft::Term Term() const {
+		return term;
+	}
+	raft::NodeId Leader() const {
+		return leader;
+	}
+	//! In force here, by this node's log; kept while crashed.
+	const raft::Membership &MembershipInForce() const {
+		return membership;
+	}
+	const SimDisk &Disk() const {
+		return disk;
+	}
+	const RegisterMachine &Machine() const {
+		return machine;
+	}
+	raft::CoreStatus GetStatus() const {
+		return core->GetStatus();
+	}
+
+private:
+	//! Waits until the log is synced up to `seq`.
+	struct Gated {
+		uint64_t seq = 0;
+		std::vector<raft::Message> messages;
+		std::optional<raft::AppendCompletedEvent> completed;
+		std::optional<raft::SnapshotInstalledEvent> installed;
+	};
+	struct PendingWrite {
+		raft::LogIndex index;
+		raft::Term term;
+		uint32_t op;
+	};
+	struct PendingRead {
+		raft::LogIndex read_index;
+		uint32_t op;
+	};
+
+	void Process(raft::Ready &ready, raft::Role role_before, raft::Term term_before);
+	void ProcessSoftState(raft::Ready &ready);
+	void ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Term term_before);
+	void ProcessCommitted(std::vector<raft::Entry> &committed, raft::Role role_before, raft::Term term_before);
+	void ProcessAnswers(const raft::Ready &ready);
+	void Send(std::vector<raft::Message> &messages);
+	void Gate(Gated gated);
+	void StartSync();
+	void OnSyncDone(uint64_t seq);
+	void OnApplyDone();
+	void StartApply();
+	void ServeReads();
+	void ScheduleTick();
+	void OnCheckpointBegin();
+	void OnCheckpointDurable();
+
+	World &world;
+	NodeListener &listener;
+	const uint32_t slot;
+	const raft::Membership initial;
+	uint32_t incarnation = 0;
+	raft::NodeId id;
+	uint32_t life = 0;
+	Prng prng;
+	NodeClock clock;
+	int32_t clock_rate = 0;
+	MonotonicNs paused_until = 0;
+	uint32_t disk_factor = 1;
+
+	SimDisk disk;
+	std::unique_ptr<raft::Raft> core;
+	RegisterMachine machine;
+
+	raft::Role role = raft::Role::Follower;
+	raft::Term term = 0;
+	raft::NodeId leader = raft::NO_NODE;
+	raft::Membership membership;
+	raft::HardState hard_state;
+	//! Highest index handed out as committed in this life, or restored as applied.
+	raft::LogIndex commit_index = 0;
+
+	std::deque<Gated> gated;
+	bool sync_in_flight = false;
+	std::deque<raft::Entry> apply_queue;
+	bool apply_in_flight = false;
+	std::vector<PendingWrite> pending_writes;
+	std::vector<PendingRead> pending_reads;
+	bool installing = false;
+	//! Being written; null = none.
+	MachineImage pending_checkpoint;
+
+	uint64_t tick_generation = 0;
+	//! True time of the scheduled tick; 0 = none.
+	MonotonicNs tick_at = 0;
+};
+
+} // namespace sim
+} // namespace quack

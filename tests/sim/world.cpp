@@ -1,0 +1,55 @@
+#include "sim/world.hpp"
+
+namespace quack {
+namespace sim {
+
+namespace {
+
+struct Counter {
+	const char *name;
+	uint64_t Coverage::*value;
+};
+
+const Counter COUNTERS[] = {
+    {"steps", &Coverage::steps},
+    {"elections", &Coverage::elections},
+    {"commits", &Coverage::commits},
+    {"log_conflicts", &Coverage::log_conflicts},
+    {"crashes", &Coverage::crashes},
+    {"lost_writes_at_crash", &Coverage::lost_writes_at_crash},
+    {"logs_reset_at_recovery", &Coverage::logs_reset_at_recovery},
+    {"partitions", &Coverage::partitions},
+    {"pauses", &Coverage::pauses},
+    {"slow_disks", &Coverage::slow_disks},
+    {"memberships_committed", &Coverage::memberships_committed},
+    {"identities_replaced", &Coverage::identities_replaced},
+    {"transfers_asked", &Coverage::transfers_asked},
+    {"checkpoints", &Coverage::checkpoints},
+    {"snapshots_installed", &Coverage::snapshots_installed},
+    {"writes_acknowledged", &Coverage::writes_acknowledged},
+    {"writes_refused", &Coverage::writes_refused},
+    {"writes_unknown", &Coverage::writes_unknown},
+    {"reads_on_leader", &Coverage::reads_on_leader},
+    {"reads_under_lease", &Coverage::reads_under_lease},
+    {"reads_on_follower", &Coverage::reads_on_follower},
+    {"messages_sent", &Coverage::messages_sent},
+    {"messages_lost", &Coverage::messages_lost},
+    {"messages_duplicated", &Coverage::messages_duplicated},
+};
+
+} // namespace
+
+void Coverage::Add(const Coverage &other) {
+	for (const auto &counter : COUNTERS) {
+		this->*counter.value += other.*counter.value;
+	}
+}
+
+void Coverage::ForEach(const std::function<void(const char *, uint64_t)> &visit) const {
+	for (const auto &counter : COUNTERS) {
+		visit(counter.name, this->*counter.value);
+	}
+}
+
+} // namespace sim
+} // namespace quack
