@@ -14,6 +14,7 @@ Cluster::Cluster(World &world_p) : world(world_p), prng(world_p.settings.seed ^ 
 	for (uint32_t slot = 0; slot < s.voter_count + s.learner_count; slot++) {
 		(slot < s.voter_count ? initial.voters : initial.learners).push_back(MakeNodeId(slot, 0));
 	}
+	committed_membership = initial;
 	for (uint32_t slot = 0; slot < s.SlotCount(); slot++) {
 		nodes.push_back(std::make_unique<SimNode>(world, *this, slot, initial));
 	}
@@ -96,6 +97,10 @@ void Cluster::OnCommitted(SimNode &node, raft::Role, raft::Term term, const std:
 		}
 		ledger.OnFirstCommit(entry.index, entry.term, term);
 		world.coverage.commits++;
+		if (entry.type == raft::EntryType::Membership) {
+			world.coverage.memberships_committed++;
+			committed_membership = raft::DecodeMembership(*entry.payload).Value();
+		}
 		if (world.ChecksAll()) {
 			std::vector<raft::Membership> memberships = {node.MembershipInForce()};
 			for (auto &other : nodes) {

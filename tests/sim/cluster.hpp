@@ -33,6 +33,10 @@ public:
 	SimNode *Find(raft::NodeId id);
 	//! The running leader of the highest term; null when there is none.
 	SimNode *CurrentLeader();
+	//! The last one that is globally known to be committed.
+	const raft::Membership &CommittedMembership() const {
+		return committed_membership;
+	}
 	raft::LogIndex CommitIndex() const {
 		return world.leader_completeness.CommitIndex();
 	}
@@ -63,6 +67,7 @@ private:
 	Workload *workload = nullptr;
 	std::vector<std::unique_ptr<SimNode>> nodes;
 	std::vector<Transfer> transfers;
+	raft::Membership committed_membership;
 };
 
 } // namespace sim

@@ -93,7 +93,7 @@ void Nemesis::Handle(const SimEvent &event) {
 		ScheduleNext(fault);
 	} else if (event.kind == EventKind::Restart) {
 		if (!cluster.At(event.node).IsAlive()) {
-			ReplaceUnused();
+			ReplaceIfUnused(cluster.At(event.node));
 			cluster.At(event.node).Start();
 		}
 	} else if (static_cast<Fault>(event.arg) == Fault::SlowDisk) {
@@ -190,6 +190,9 @@ void Nemesis::CrashOne(SimNode &node, CrashKind kind) {
 }
 
 bool Nemesis::IsNamedAnywhere(raft::NodeId id) {
+	if (Names(cluster.CommittedMembership(), id)) {
+		return true;
+	}
 	for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
 		SimNode &node = cluster.At(slot);
 		if (node.Id() == id) {
@@ -210,19 +213,17 @@ bool Nemesis::IsNamedAnywhere(raft::NodeId id) {
 	return false;
 }
 
-void Nemesis::ReplaceUnused() {
-	for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
-		SimNode &node = cluster.At(slot);
-		// Messages under way must not bring a configuration that names it either.
-		MonotonicNs since_named = world.queue.Now() - last_named[slot];
-		bool forgotten = since_named > world.settings.straggler_delay_max + 4 * world.settings.config.election_timeout;
-		if (!node.IsAlive() && forgotten && world.settings.membership_interval != 0 && !IsNamedAnywhere(node.Id())) {
-			node.ReplaceIdentity();
-			world.trace.Print("%10.3f  slot %u comes back empty as node %llu",
-			                  static_cast<double>(world.queue.Now()) / NS_PER_MS, slot,
-			                  static_cast<unsigned long long>(node.Id()));
-		}
+void Nemesis::ReplaceIfUnused(SimNode &node) {
+	// Messages under way must not bring a configuration that names it either.
+	MonotonicNs since_named = world.queue.Now() - last_named[node.Slot()];
+	bool forgotten = since_named > world.settings.straggler_delay_max + 4 * world.settings.config.election_timeout;
+	if (world.settings.membership_interval == 0 || !forgotten || IsNamedAnywhere(node.Id())) {
+		return;
 	}
+	node.ReplaceIdentity();
+	world.trace.Print("%10.3f  slot %u comes back empty as node %llu",
+	                  static_cast<double>(world.queue.Now()) / NS_PER_MS, node.Slot(),
+	                  static_cast<unsigned long long>(node.Id()));
 }
 
 void Nemesis::ChangeMembership() {

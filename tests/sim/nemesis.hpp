@@ -37,8 +37,8 @@ private:
 	void CrashSome();
 	void CrashOne(SimNode &node, CrashKind kind);
 	void ChangeMembership();
-	//! Gives a node that no configuration names any more a new identity and an empty disk.
-	void ReplaceUnused();
+	//! A crashed node that no configuration names any more comes back under a new identity and with an empty disk.
+	void ReplaceIfUnused(SimNode &node);
 	bool IsNamedAnywhere(raft::NodeId id);
 	//! A random running node; the leader more often than others. Null when all are down.
 	SimNode *Victim(uint32_t leader_percent);

@@ -374,9 +374,6 @@ void SimNode::OnApplyDone() {
 		raft::Entry entry = std::move(apply_queue.front());
 		apply_queue.pop_front();
 		CommandOutcome outcome = machine.Apply(entry);
-		if (entry.type == raft::EntryType::Membership) {
-			world.coverage.memberships_committed += role == raft::Role::Leader ? 1 : 0;
-		}
 		auto match = [&](const PendingWrite &write) {
 			return write.index == entry.index;
 		};

@@ -122,7 +122,9 @@ void Workload::Finish(uint32_t number, OpState state) {
 		return;
 	}
 	auto think = static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(world.settings.think_max) + 1));
-	world.queue.Push(think, EventKind::ClientWake, 0, 0, op.client);
+	// A refusal comes at once; asking again in a tight loop would only burn time.
+	MonotonicNs back_off = state == OpState::Refused ? world.settings.config.election_timeout / 8 : 0;
+	world.queue.Push(think + back_off, EventKind::ClientWake, 0, 0, op.client);
 }
 
 void Workload::Refuse(SimNode &node, uint32_t number) {

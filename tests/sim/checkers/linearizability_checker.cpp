@@ -31,11 +31,11 @@ struct ConfigurationHash {
 };
 
 //! A pending operation whose value nobody saw needs no place: leaving it out of a valid order keeps the order valid,
-//! because every operation that depends on the register's value reports what it saw.
+//! because every completed operation reports the value that it found.
 void DropUnseenPending(std::vector<HistoryOp> &history) {
 	std::unordered_set<uint32_t> seen;
 	for (const auto &op : history) {
-		if (op.complete != HistoryOp::PENDING && op.kind != OpKind::Write) {
+		if (op.complete != HistoryOp::PENDING) {
 			seen.insert(op.observed);
 		}
 	}
@@ -61,7 +61,7 @@ std::string Describe(const HistoryOp &op) {
 	} else if (op.kind == OpKind::Write) {
 		text += " " + std::to_string(op.value);
 	}
-	if (op.kind != OpKind::Write && op.complete != HistoryOp::PENDING) {
+	if (op.complete != HistoryOp::PENDING) {
 		text += " saw " + std::to_string(op.observed);
 	}
 	return text + " in [" + std::to_string(op.invoke) + ", " +
@@ -157,19 +157,9 @@ private:
 
 	//! Whether `op` may come next, and the value after it.
 	bool Allows(const HistoryOp &op, uint32_t &after) const {
-		bool pending = op.complete == HistoryOp::PENDING;
-		after = current.value;
-		switch (op.kind) {
-		case OpKind::Read:
-			return pending || op.observed == current.value;
-		case OpKind::Write:
-			after = op.value;
-			return true;
-		case OpKind::Cas:
-			after = current.value == op.expected ? op.value : current.value;
-			return pending || op.observed == current.value;
-		}
-		return false;
+		bool changes = op.kind == OpKind::Write || (op.kind == OpKind::Cas && current.value == op.expected);
+		after = changes ? op.value : current.value;
+		return op.complete == HistoryOp::PENDING || op.observed == current.value;
 	}
 
 	//! False when this configuration was reached before.

@@ -1,5 +1,6 @@
-//! Linearizability of one register with write, read and compare-and-set (Herlihy & Wing 1990), decided by the search of
-//! Wing & Gong (1993) with Lowe's memory of visited configurations (2017).
+//! Linearizability of one register with read, write and compare-and-set (Herlihy & Wing 1990), decided by the search of
+//! Wing & Gong (1993) with Lowe's memory of visited configurations (2017). Every operation reports the value that it
+//! found, also a write: that pins the order of concurrent writes and keeps the search short.
 #pragma once
 
 #include <limits>
@@ -24,7 +25,7 @@ struct HistoryOp {
 	//! any time after invoke, or never.
 	uint64_t invoke = 0;
 	uint64_t complete = PENDING;
-	//! Completed Read and Cas: the value seen. Not used for Write.
+	//! Completed only: the value found.
 	uint32_t observed = 0;
 };
 
