@@ -33,7 +33,7 @@ void SplitIntoVectors(duckdb::unique_ptr<DataChunk> chunk, std::vector<duckdb::u
 		}
 		auto part = duckdb::make_uniq<DataChunk>();
 		part->Initialize(duckdb::Allocator::DefaultAllocator(), chunk->GetTypes());
-		part->Append(*chunk, false, &selection, count);
+		part->Append(*chunk, selection, count);
 		out.push_back(std::move(part));
 	}
 }
@@ -187,6 +187,11 @@ void ClientStream::StatementEnded(const ErrorResponse *error) {
 	WakeScans(guard);
 }
 
+bool ClientStream::IsEnded() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return ended;
+}
+
 namespace {
 
 struct StreamBindData final : public duckdb::TableFunctionData {
@@ -230,7 +235,7 @@ duckdb::unique_ptr<duckdb::FunctionData> BindStream(duckdb::ClientContext &conte
 	}
 	auto data = duckdb::make_uniq<StreamBindData>();
 	data->stream = session->OpenStream(input.inputs[0].GetValue<std::string>(), return_types, ordered);
-	return data;
+	return std::move(data);
 }
 
 duckdb::unique_ptr<duckdb::GlobalTableFunctionState> InitStream(duckdb::ClientContext &,
@@ -261,7 +266,7 @@ void RegisterClientStreamFunction(duckdb::ExtensionLoader &loader) {
 	duckdb::TableFunction function("scan_data_from_quack_client",
 	                               {duckdb::LogicalType::VARCHAR, duckdb::LogicalType::ANY}, ScanStream, BindStream,
 	                               InitStream);
-	function.named_parameters["ordered"] = duckdb::LogicalType::BOOLEAN;
+	function.GetSignature().AddKeywordOnly("ordered", duckdb::LogicalType::BOOLEAN, duckdb::Value::BOOLEAN(true));
 	loader.RegisterFunction(function);
 }
 

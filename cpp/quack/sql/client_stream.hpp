@@ -45,6 +45,7 @@ public:
 	void Abort(const std::string &reason);
 	//! The statement is over. With an error: every later Push throws it.
 	void StatementEnded(const ErrorResponse *error);
+	bool IsEnded() const;
 
 private:
 	struct Batch {

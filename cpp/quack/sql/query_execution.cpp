@@ -261,6 +261,15 @@ ExecutionState QueryExecution::State() const {
 	return state;
 }
 
+bool QueryExecution::FailedWith(ErrorResponse &out) const {
+	std::lock_guard<std::mutex> guard(lock);
+	if (state != ExecutionState::Failed) {
+		return false;
+	}
+	out = error;
+	return true;
+}
+
 bool QueryExecution::IsCancelled() const {
 	std::lock_guard<std::mutex> guard(lock);
 	return cancelled;

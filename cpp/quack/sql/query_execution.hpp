@@ -30,10 +30,10 @@ struct ResultLimits {
 
 //! What the client asked for beside the SQL text, from HTTP headers.
 struct StatementOptions {
-	std::string request_id;   //! 32 hex digits or empty
-	std::string consistency;  //! eventual, session, linearizable or empty
-	std::string position;     //! X-Quack-Position
-	MonotonicNs deadline = 0; //! absolute; 0 = none
+	std::string request_id;        //! 32 hex digits or empty
+	std::string consistency;       //! eventual, session, linearizable or empty
+	uint64_t min_commit_index = 0; //! of the root group; 0 = none
+	MonotonicNs deadline = 0;      //! absolute; 0 = none
 	bool describe_only = false;
 };
 
@@ -85,6 +85,8 @@ public:
 	void Acknowledge();
 
 	ExecutionState State() const;
+	//! Whether it failed, and how.
+	bool FailedWith(ErrorResponse &out) const;
 	bool IsCancelled() const;
 	uint64_t BufferedRows() const;
 	uint64_t BufferedBytes() const;

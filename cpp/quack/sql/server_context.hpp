@@ -1,0 +1,61 @@
+//! What the parts of the server share: the database, the replicated state behind it, and the limits. Plain data; the
+//! NodeRuntime owns what the pointers name and outlives every session.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "duckdb.hpp"
+#include "quack/catalog/replicated_database.hpp"
+#include "quack/node/consensus_engine.hpp"
+#include "quack/sql/query_execution.hpp"
+
+namespace quack {
+namespace sql {
+
+struct ServerLimits {
+	ResultLimits result;
+	size_t sessions_max = 1024;
+	size_t connections_max = 1024;
+	//! Statements that wait behind the running one, per session; past it Overloaded.
+	size_t statement_queue_max = 64;
+	//! Finished statements whose answers can be asked for again, per session.
+	size_t executions_kept_max = 64;
+	size_t stream_buffer_bytes_max = 64 * 1024 * 1024;
+	size_t streams_max = 64; //! per session
+	size_t request_bytes_max = 256 * 1024 * 1024;
+	uint64_t heartbeat_timeout_s_default = 60;
+	uint64_t heartbeat_timeout_s_max = 24 * 3600;
+	//! Sessions of version 1 have no heartbeat: they end after this long without a request.
+	uint64_t v1_idle_timeout_s = 3600;
+	//! Server-side limit of one statement in milliseconds; 0 = none. A client's own deadline only shortens it.
+	uint64_t statement_timeout_ms = 0;
+	//! Attempts of an autocommit statement that met a conflict or a schema change.
+	uint32_t statement_attempts_max = 10;
+	uint32_t failed_logins_burst = 50;
+	uint32_t failed_logins_per_second = 10;
+};
+
+struct VoterAddress {
+	std::string node_id;
+	std::string host;
+	uint16_t port = 0;
+};
+
+struct ServerContext {
+	duckdb::DatabaseInstance *db = nullptr;
+	//! Default catalog of sessions; empty = the instance's own.
+	std::string catalog;
+	std::string cluster_id;
+	std::string node_id;
+	catalog::ReplicatedDatabase *replica = nullptr;
+	node::ConsensusEngine *engine = nullptr;
+	std::vector<VoterAddress> voters;
+	//! node_id of the root group's leader as known here, empty when unknown. Cheap; any thread.
+	std::function<std::string()> leader;
+	ServerLimits limits;
+};
+
+} // namespace sql
+} // namespace quack

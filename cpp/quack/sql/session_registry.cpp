@@ -1,0 +1,138 @@
+#include "quack/sql/session_registry.hpp"
+
+#include <chrono>
+
+#include "quack/common/log.hpp"
+#include "quack/sql/sql_error.hpp"
+
+namespace quack {
+namespace sql {
+
+namespace {
+
+constexpr auto WATCH_INTERVAL = std::chrono::milliseconds(25);
+
+} // namespace
+
+SessionRegistry::SessionRegistry(const ServerContext &context_p) : context(context_p) {
+	watcher = std::thread([this] { WatchLoop(); });
+}
+
+SessionRegistry::~SessionRegistry() {
+	Stop("the node stops");
+}
+
+std::shared_ptr<Session> SessionRegistry::Create(SessionInfo info) {
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		if (stopped) {
+			ThrowCoded(Status(ErrorCode::Unavailable, "the node stops; use another node"));
+		}
+		if (sessions.size() + opening >= context.limits.sessions_max) {
+			ThrowCoded(
+			    Status(ErrorCode::Overloaded, "the node has " + std::to_string(sessions.size()) +
+				                                  " sessions, the most it takes; close some or use another node"));
+		}
+		opening++;
+	}
+	std::shared_ptr<Session> session;
+	try {
+		session = std::make_shared<Session>(context, std::move(info));
+	} catch (...) {
+		std::lock_guard<std::mutex> guard(lock);
+		opening--;
+		throw;
+	}
+	std::lock_guard<std::mutex> guard(lock);
+	opening--;
+	sessions.emplace(session->Info().id, session);
+	return session;
+}
+
+std::shared_ptr<Session> SessionRegistry::Find(const std::string &id) const {
+	std::lock_guard<std::mutex> guard(lock);
+	auto entry = sessions.find(id);
+	return entry == sessions.end() ? nullptr : entry->second;
+}
+
+std::shared_ptr<Session> SessionRegistry::Take(const std::string &id) {
+	std::lock_guard<std::mutex> guard(lock);
+	auto entry = sessions.find(id);
+	if (entry == sessions.end()) {
+		return nullptr;
+	}
+	auto session = entry->second;
+	sessions.erase(entry);
+	return session;
+}
+
+bool SessionRegistry::Remove(const std::string &id, const std::string &reason) {
+	auto session = Take(id);
+	if (!session) {
+		return false;
+	}
+	session->Close(reason);
+	return true;
+}
+
+std::vector<SessionStatus> SessionRegistry::GetStatus() const {
+	std::vector<std::shared_ptr<Session>> all;
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		for (auto &entry : sessions) {
+			all.push_back(entry.second);
+		}
+	}
+	std::vector<SessionStatus> result;
+	for (auto &session : all) {
+		result.push_back(session->GetStatus());
+	}
+	return result;
+}
+
+size_t SessionRegistry::Count() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return sessions.size();
+}
+
+void SessionRegistry::WatchLoop() {
+	std::unique_lock<std::mutex> guard(lock);
+	while (!stopped) {
+		changed.wait_for(guard, WATCH_INTERVAL);
+		std::vector<std::shared_ptr<Session>> all;
+		for (auto &entry : sessions) {
+			all.push_back(entry.second);
+		}
+		guard.unlock();
+		auto now = SystemClock().Now();
+		for (auto &session : all) {
+			session->EnforceDeadlines(now);
+			if (session->LeaseExpired(now) && Take(session->Info().id)) {
+				Log(LogLevel::Info, "server", "session_expired",
+				    {{"remote", session->Info().remote_address}, {"lease_s", std::to_string(session->Info().lease_s)}});
+				session->Close("Connection heartbeat lease expired");
+			}
+		}
+		all.clear();
+		guard.lock();
+	}
+}
+
+void SessionRegistry::Stop(const std::string &reason) {
+	std::map<std::string, std::shared_ptr<Session>> ending;
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		stopped = true;
+		ending.swap(sessions);
+		changed.notify_all();
+	}
+	for (auto &entry : ending) {
+		entry.second->Close(reason);
+	}
+	if (watcher.joinable()) {
+		watcher.join();
+	}
+}
+
+} // namespace sql
+} // namespace quack

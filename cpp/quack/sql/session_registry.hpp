@@ -1,0 +1,50 @@
+//! All sessions of a node: found by id, bounded in number, ended when their lease runs out.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "quack/sql/session.hpp"
+
+namespace quack {
+namespace sql {
+
+//! Thread-safe. One thread of its own watches leases and deadlines.
+class SessionRegistry {
+public:
+	//! `context` outlives the registry.
+	explicit SessionRegistry(const ServerContext &context);
+	~SessionRegistry();
+
+	//! Throws Overloaded when there are too many, or what opening the connection throws.
+	std::shared_ptr<Session> Create(SessionInfo info);
+	//! Null when unknown.
+	std::shared_ptr<Session> Find(const std::string &id) const;
+	//! Rolls back and forgets. False when unknown.
+	bool Remove(const std::string &id, const std::string &reason);
+	std::vector<SessionStatus> GetStatus() const;
+	size_t Count() const;
+
+	//! Ends all sessions; new ones are refused. Idempotent.
+	void Stop(const std::string &reason);
+
+private:
+	void WatchLoop();
+	std::shared_ptr<Session> Take(const std::string &id);
+
+	const ServerContext &context;
+	mutable std::mutex lock; //! guards the members below; never held while a session opens or closes
+	std::condition_variable changed;
+	std::map<std::string, std::shared_ptr<Session>> sessions;
+	size_t opening = 0;
+	bool stopped = false;
+	std::thread watcher;
+};
+
+} // namespace sql
+} // namespace quack
