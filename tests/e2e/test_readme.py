@@ -1,0 +1,70 @@
+"""Goal: the README tells the truth: its shell commands and its Python run as they stand there."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from quack.cluster.local import LocalCluster
+
+ROOT = pathlib.Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+
+
+def shell_lines() -> list[str]:
+    lines = [line.split("#")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+def test_every_make_target_exists():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"make ([a-z-]+)", README)
+    assert {"demo", "test", "build", "help", "sim"} <= set(targets)
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+@pytest.mark.cluster
+def test_python_example(tmp_path, monkeypatch):
+    (example,) = blocks("python")
+    with LocalCluster.create(tmp_path / "dev", 3) as cluster:
+        cluster.start()
+        ports = [node.port for node in cluster.nodes]
+        example = example.replace("/tmp/quack-dev", str(tmp_path / "dev"))
+        names = {"ports": ports}
+        exec(compile(example, "README.md", "exec"), names)
+        rows = names["con"].execute("SELECT who, what FROM cp.grants ORDER BY who").fetchall()
+        assert rows == [("ann", "admin"), ("bob", "write")]
+        names["con"].close()
+
+
+def test_shell_commands(tmp_path):
+    """All commands but those that run until they are stopped; those have tests of their own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    ran = 0
+    for line in shell_lines():
+        if not line.startswith("python -m quack"):
+            continue
+        if " dev " in line or " node " in line or " status " in line:
+            continue
+        words = line.replace("/tmp/", f"{tmp_path}/").split()
+        done = subprocess.run(
+            [sys.executable, *words[1:]],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        ran += 1
+    assert ran == 5
