@@ -44,10 +44,9 @@ Status CheckEntries(const GroupAppend &item, const GroupBounds &bounds, raft::Te
 		expected++;
 	}
 	auto first = item.entries.front().index;
-	auto commit = std::min(bounds.hard_state.commit_index, bounds.last_index);
-	if (first <= commit) {
+	if (first <= bounds.hard_state.commit_index) {
 		return Refuse(item.group, "entry " + std::to_string(first) + " would replace a committed one (commit index " +
-		                              std::to_string(commit) + ")");
+		                              std::to_string(bounds.hard_state.commit_index) + ")");
 	}
 	return Status::Ok();
 }
@@ -101,6 +100,13 @@ Status CheckAppend(const std::vector<GroupAppend> &batch, const BoundsSource &so
 			pending.push_back(&entry);
 		}
 		bounds.last_index = item.entries.back().index;
+	}
+	for (auto &item : groups) {
+		auto &bounds = item.second.bounds;
+		if (bounds.hard_state.commit_index > bounds.last_index) {
+			return Refuse(item.first, "commit index " + std::to_string(bounds.hard_state.commit_index) +
+			                              " is beyond the last entry " + std::to_string(bounds.last_index));
+		}
 	}
 	return Status::Ok();
 }

@@ -26,13 +26,14 @@ struct BoundsSource {
 };
 
 //! NotFound for an unknown group; InvalidArgument for a gap, for entries out of order, for a term that goes backwards,
-//! and for a replacement at or below the snapshot or the recorded commit index.
+//! for a replacement at or below the snapshot or the recorded commit index, and for a commit index beyond the log.
 Status CheckAppend(const std::vector<GroupAppend> &batch, const BoundsSource &source);
 
 //! Same for TruncatePrefix: the position must be inside the log and of the log's term.
 Status CheckTruncatePrefix(raft::GroupId group, const raft::SnapshotMeta &snapshot, const BoundsSource &source);
 
-//! A hard state whose commit index lies in [snapshot.index, last_index]: the hint may be stale, never beyond the log.
+//! The same hard state with its commit index moved into [snapshot_index, last_index]. Every change of a log's bounds
+//! but an append of entries does this.
 raft::HardState ClampCommit(raft::HardState hard_state, raft::LogIndex snapshot_index, raft::LogIndex last_index);
 
 } // namespace storage

@@ -14,12 +14,6 @@ constexpr size_t SEGMENT_CRC_OFFSET = 12;
 //! Bodies from here on are written from where they lie.
 constexpr size_t EXTERNAL_BODY_BYTES = 4096;
 
-uint32_t StoreSeed(uint64_t store_id) {
-	std::string bytes;
-	ByteWriter(bytes).PutU64(store_id);
-	return Crc32c(bytes);
-}
-
 uint64_t PaddedSize(uint64_t size) {
 	return (size + RECORD_ALIGNMENT - 1) / RECORD_ALIGNMENT * RECORD_ALIGNMENT;
 }
@@ -74,7 +68,7 @@ std::string EncodeSegmentHeader(SegmentHeader &header) {
 	writer.PutU64(header.head_end);
 	writer.PutU64(header.previous_end);
 	writer.PutU32(header.previous_crc);
-	writer.PutU32(0);
+	writer.PutU32(header.nonce);
 	header.crc = Crc32c(bytes);
 	std::string crc;
 	ByteWriter(crc).PutU32(header.crc);
@@ -110,6 +104,7 @@ Result<SegmentHeader> DecodeSegmentHeader(ByteView bytes) {
 	header.head_end = reader.GetU64();
 	header.previous_end = reader.GetU64();
 	header.previous_crc = reader.GetU32();
+	header.nonce = reader.GetU32();
 	return header;
 }
 
@@ -188,7 +183,7 @@ bool ParseRecordAt(ByteView bytes, uint64_t at, const SegmentHeader &header, uin
 		return false;
 	}
 	auto covered = bytes.substr(at + 8, RECORD_HEADER_BYTES - 8 + body_size);
-	if (Crc32c(covered, StoreSeed(header.store_id)) != record.crc) {
+	if (Crc32c(covered, header.crc) != record.crc) {
 		return false;
 	}
 	record.offset = offset;
@@ -197,8 +192,8 @@ bool ParseRecordAt(ByteView bytes, uint64_t at, const SegmentHeader &header, uin
 }
 
 BatchEncoder::BatchEncoder(const SegmentHeader &segment, uint64_t offset, uint64_t synced_p, uint32_t previous_crc)
-    : seed(StoreSeed(segment.store_id)), segment_low(static_cast<uint32_t>(segment.sequence)), synced(synced_p),
-      end_offset(offset), last_crc(previous_crc) {
+    : seed(segment.crc), segment_low(static_cast<uint32_t>(segment.sequence)), synced(synced_p), end_offset(offset),
+      last_crc(previous_crc) {
 	QUACK_CHECK(offset % RECORD_ALIGNMENT == 0 && synced % RECORD_ALIGNMENT == 0, "log offsets are aligned");
 }
 

@@ -24,9 +24,9 @@ constexpr uint64_t SEGMENT_BYTES_MAX = 2ULL << 30;
 
 //! First bytes of a segment file:
 //!   0 magic "QUACKLOG"   8 version u32   12 crc u32 (of the other 60 bytes)   16 store id u64   24 sequence u64
-//!   32 capacity u64   40 head end u64   48 previous end u64   56 previous crc u32   60 zero u32
+//!   32 capacity u64   40 head end u64   48 previous end u64   56 previous crc u32   60 nonce u32
 struct SegmentHeader {
-	//! Drawn when the log directory was made; ties segments together and seeds every record's checksum.
+	//! Drawn when the log directory was made; ties segments together.
 	uint64_t store_id = 0;
 	//! 1, 2, 3 … without gaps.
 	uint64_t sequence = 0;
@@ -37,7 +37,9 @@ struct SegmentHeader {
 	//! Where the records of segment `sequence - 1` end and the checksum of its last one; 0 in the first segment.
 	uint64_t previous_end = 0;
 	uint32_t previous_crc = 0;
-	//! Checksum of this header; its first record is chained to it.
+	//! Random: a crash may undo the naming of a segment, and the same file may then be given the same number again.
+	uint32_t nonce = 0;
+	//! Checksum of this header; its first record is chained to it, and every record's checksum is seeded by it.
 	uint32_t crc = 0;
 };
 
@@ -77,7 +79,7 @@ struct PendingRecord {
 };
 
 //! A record found in a segment:
-//!   0 magic u32   4 crc u32 (seeded by the store id; bytes 8 to the end of the body)   8 previous record's crc u32
+//!   0 magic u32   4 crc u32 (seeded by the header's; bytes 8 to the end of the body)   8 previous record's crc u32
 //!   12 body size u32   16 segment sequence u32 (low half)   20 synced u32 (8-byte units)   24 type u8   25 entry type
 //!   u8 26 zero u16   28 own offset u32 (8-byte units)   32 group u64   40 term u64   48 index u64   56 body, zero
 //!   padding

@@ -58,9 +58,10 @@ public:
 	virtual Status CreateGroup(raft::GroupId group, const raft::SnapshotMeta &start) = 0;
 
 	//! Writes the batch, all or nothing for the reader; durable only after the next successful Sync (a crash before it
-	//! may keep any prefix). DiskFull leaves the log as before the call and may be tried again. NotFound and
-	//! InvalidArgument (append_rules.hpp) are bugs of the caller, found before anything is written. Any other failure
-	//! latches the log.
+	//! may keep any prefix). DiskFull leaves the log as before the call and may be tried again
+	//! (until that succeeds, a crash may still keep a prefix of the refused batch, as of any unsynced one). NotFound
+	//! and InvalidArgument (append_rules.hpp) are bugs of the caller, found before anything is written. Any other
+	//! failure latches the log.
 	virtual Status Append(const std::vector<GroupAppend> &batch) = 0;
 
 	//! Makes every earlier write durable (fdatasync). A failure latches the log for good: it is never retried

@@ -176,6 +176,7 @@ Status LogTable::ApplyPosition(const RecordFields &fields, ByteView body) {
 	raft::SnapshotMeta to {fields.index, fields.term, membership.Value()};
 	if (fields.type != RecordType::TruncatePrefix) {
 		log.Reset(to, live);
+		log.hard_state = ClampCommit(log.hard_state, to.index, to.index);
 		return Status::Ok();
 	}
 	if (to.index < log.Snapshot().index || to.index > log.LastIndex()) {
@@ -183,6 +184,7 @@ Status LogTable::ApplyPosition(const RecordFields &fields, ByteView body) {
 		                                 std::to_string(log.LastIndex()) + "]");
 	}
 	log.TruncatePrefix(to, live);
+	log.hard_state = ClampCommit(log.hard_state, to.index, log.LastIndex());
 	return Status::Ok();
 }
 

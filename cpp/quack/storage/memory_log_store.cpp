@@ -96,8 +96,7 @@ std::vector<RecoveredGroup> MemoryLogStore::Groups() const {
 	std::vector<RecoveredGroup> result;
 	for (auto &item : groups) {
 		auto &log = item.second;
-		result.push_back({item.first, ClampCommit(log.hard_state, log.snapshot.index, log.LastIndex()), log.snapshot,
-		                  log.snapshot.index + 1, log.LastIndex()});
+		result.push_back({item.first, log.hard_state, log.snapshot, log.snapshot.index + 1, log.LastIndex()});
 	}
 	return result;
 }
@@ -108,6 +107,7 @@ Status MemoryLogStore::CreateGroup(raft::GroupId group, const raft::SnapshotMeta
 		return Status(ErrorCode::AlreadyExists, "the log has group " + std::to_string(group) + " already");
 	}
 	groups[group].snapshot = start;
+	groups[group].hard_state.commit_index = start.index;
 	return Status::Ok();
 }
 
@@ -149,6 +149,7 @@ Status MemoryLogStore::TruncatePrefix(raft::GroupId group, const raft::SnapshotM
 	auto count = static_cast<std::ptrdiff_t>(snapshot.index - log.snapshot.index);
 	log.entries.erase(log.entries.begin(), log.entries.begin() + count);
 	log.snapshot = snapshot;
+	log.hard_state = ClampCommit(log.hard_state, snapshot.index, log.LastIndex());
 	return Status::Ok();
 }
 
@@ -160,6 +161,7 @@ Status MemoryLogStore::Reset(raft::GroupId group, const raft::SnapshotMeta &snap
 	}
 	found->second.entries.clear();
 	found->second.snapshot = snapshot;
+	found->second.hard_state.commit_index = snapshot.index;
 	return Status::Ok();
 }
 

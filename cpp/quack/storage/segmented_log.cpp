@@ -66,11 +66,6 @@ Status SegmentedLog::Open() {
 	}
 	table = std::move(log.table);
 	status.torn_bytes = log.torn_bytes;
-	for (auto &item : table.Groups()) {
-		auto &group = item.second;
-		recovered.push_back({item.first, ClampCommit(group.hard_state, group.Snapshot().index, group.LastIndex()),
-		                     group.Snapshot(), group.Snapshot().index + 1, group.LastIndex()});
-	}
 	if (log.segments.empty()) {
 		store_id = files.UniqueId();
 		return OpenSegment(0);
@@ -80,7 +75,33 @@ Status SegmentedLog::Open() {
 	segments.assign(log.segments.begin(), log.segments.end());
 	current = segments.back();
 	last_sequence = current.header.sequence;
-	return ReleaseSegments();
+	result = LowerCommitHints();
+	if (result.IsOk()) {
+		result = ReleaseSegments();
+	}
+	for (auto &item : table.Groups()) {
+		auto &group = item.second;
+		recovered.push_back(
+		    {item.first, group.hard_state, group.Snapshot(), group.Snapshot().index + 1, group.LastIndex()});
+	}
+	return result;
+}
+
+//! A hard state is written before the entries of its batch. When only it survived, its commit index would later point
+//! at whatever comes to that place; so it is lowered for good before anything else is written.
+Status SegmentedLog::LowerCommitHints() {
+	std::vector<PendingRecord> records;
+	std::deque<std::string> votes; // stable addresses
+	for (auto &item : table.Groups()) {
+		auto &group = item.second;
+		auto hard = ClampCommit(group.hard_state, group.Snapshot().index, group.LastIndex());
+		if (hard != group.hard_state) {
+			votes.push_back(EncodeVote(hard.voted_for));
+			records.push_back(
+			    {{RecordType::HardState, 0, item.first, hard.term, hard.commit_index}, votes.back(), nullptr});
+		}
+	}
+	return WriteRecords(records, true);
 }
 
 std::vector<RecoveredGroup> SegmentedLog::Recovered() const {
@@ -227,6 +248,7 @@ Status SegmentedLog::WriteBatch(const std::vector<PendingRecord> &records) {
 	if (!result.IsOk()) {
 		if (result.Code() == ErrorCode::DiskFull) {
 			is_tail_dirty = !WriteEnd().IsOk();
+			is_retreat_unsynced = true;
 		}
 		return result;
 	}
@@ -278,7 +300,7 @@ Status SegmentedLog::OpenSegment(uint64_t batch_bytes) {
 		return taken.GetStatus();
 	}
 	auto &spare = taken.Value();
-	if (current.file && tail.synced < tail.offset) {
+	if (current.file && (tail.synced < tail.offset || is_retreat_unsynced)) {
 		auto result = SyncCurrent();
 		if (!result.IsOk()) {
 			return result;
@@ -319,6 +341,7 @@ Status SegmentedLog::WriteHead(const SpareSegment &spare, const std::vector<Pend
 	header.capacity = spare.capacity;
 	header.previous_end = current.file ? tail.offset : 0;
 	header.previous_crc = current.file ? tail.last_crc : 0;
+	header.nonce = static_cast<uint32_t>(files.UniqueId());
 	header.head_end = SEGMENT_HEADER_BYTES;
 	for (auto &head : heads) {
 		header.head_end += RecordBytes(head.body.size());
@@ -352,6 +375,7 @@ Status SegmentedLog::SyncCurrent() {
 		return Status(ErrorCode::IoError, current.path + ": " + result.Message());
 	}
 	tail.synced = tail.offset;
+	is_retreat_unsynced = is_tail_dirty;
 	std::lock_guard<std::mutex> guard(mutex);
 	status.sync_count++;
 	return Status::Ok();
@@ -362,7 +386,10 @@ Status SegmentedLog::Sync() {
 	if (!health.IsOk() && health.Code() != ErrorCode::DiskFull) {
 		return health;
 	}
-	if (tail.synced < tail.offset) {
+	if (is_tail_dirty) {
+		is_tail_dirty = !WriteEnd().IsOk();
+	}
+	if (tail.synced < tail.offset || is_retreat_unsynced) {
 		auto result = SyncCurrent();
 		if (!result.IsOk()) {
 			return Note(result);

@@ -55,7 +55,7 @@ Result<std::string> MoveLogAside(FileSystem &files, const std::string &directory
 //! known durable when the record was written. A batch ends with an End record; the next batch overwrites it. After each
 //! successful fdatasync the End record is written again with the new `synced`, without a sync of its own: it reaches
 //! the disk with the next one or when the kernel pleases. Leftovers of a reused file never pass for records: segment,
-//! offset, chain or checksum differ.
+//! offset or checksum (seeded by the header, which holds a random number) differ.
 //!
 //! THE ACKNOWLEDGED END of a segment is the highest `synced` that any valid record in it shows, also one behind a gap.
 //! A segment that has a successor was durable up to where the successor's header says it ended.
@@ -65,6 +65,7 @@ Result<std::string> MoveLogAside(FileSystem &files, const std::string &directory
 //!  the
 //!     rest lies behind the acknowledged end: it is cut, overwritten with zeros and counted in torn_bytes. Kept records
 //!     are synced before Open returns.
+//!     When a hard state survived but not the entries of its batch, its commit index is lowered by a new record.
 //!  2. In the middle of a write that overwrites an End record: as 1; the chain ends at the same place.
 //!  3. After Sync, before its End record is written: all records are valid; the chain simply ends.
 //!  4. While a spare is made: a `temporary` file, removed.
@@ -112,6 +113,7 @@ private:
 	class GroupReader;
 	struct ReadPlan;
 
+	Status LowerCommitHints();
 	BoundsSource Bounds() const;
 	Status WriteControl(RecordType type, raft::GroupId group, const raft::SnapshotMeta &position);
 	Status WriteRecords(const std::vector<PendingRecord> &records, bool may_use_reserve);
@@ -148,6 +150,8 @@ private:
 	uint64_t last_sequence = 0;
 	//! A refused batch may have left bytes at the tail; the End record must be restored first.
 	bool is_tail_dirty = false;
+	//! The End record that took back a refused batch is not durable yet.
+	bool is_retreat_unsynced = false;
 
 	//! Guards what follows. Only the writer thread changes `table`, so it may look at it without the lock.
 	mutable std::mutex mutex;
