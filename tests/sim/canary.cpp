@@ -35,7 +35,7 @@ CanaryResult RunCanary(const Canary &canary, uint64_t first_seed, uint64_t seeds
 	options.failures_max = 1;
 	options.run.sabotage.*canary.broken_rule = true;
 	options.run.level = level;
-	options.run.ignore_liveness = true;
+	options.run.wrong_answers_only = true;
 	BatchResult batch = RunBatch(options);
 	CanaryResult result;
 	result.name = canary.name;

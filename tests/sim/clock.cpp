@@ -36,6 +36,8 @@ const char *EventKindName(EventKind kind) {
 	                                    "client_request",
 	                                    "op_timeout",
 	                                    "nemesis",
+	                                    "leader_strike",
+	                                    "sync_strike",
 	                                    "nemesis_end",
 	                                    "heal",
 	                                    "progress_check"};

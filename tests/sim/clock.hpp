@@ -25,6 +25,8 @@ enum class EventKind : uint8_t {
 	ClientRequest,     //! node, arg = first operation of the batch
 	OpTimeout,         //! arg = operation
 	Nemesis,           //! arg = fault kind
+	LeaderStrike,      //! node
+	SyncStrike,        //! node
 	NemesisEnd,        //! arg = fault kind, node
 	Heal,
 	ProgressCheck,

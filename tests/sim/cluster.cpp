@@ -83,8 +83,12 @@ void Cluster::DeliverMessage(const SimEvent &event) {
 	}
 }
 
-void Cluster::OnCommitted(SimNode &node, raft::Role, raft::Term term, const std::vector<raft::Entry> &entries) {
+void Cluster::OnCommitted(SimNode &node, raft::Role role, raft::Term term, const std::vector<raft::Entry> &entries) {
 	auto &ledger = world.leader_completeness;
+	if (world.ChecksAll() && role == raft::Role::Leader && node.Role() == role && node.Term() == term) {
+		raft::LogIndex commit_index = node.GetStatus().commit_index;
+		ledger.OnLeaderCommit(node.Id(), term, commit_index, *node.Disk().Written().TermAt(commit_index));
+	}
 	for (const auto &entry : entries) {
 		if (entry.index <= ledger.CommitIndex()) {
 			continue;

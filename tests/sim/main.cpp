@@ -132,7 +132,7 @@ RunOptions MakeRunOptions(const Arguments &arguments) {
 	run.trace_out = arguments.trace ? stderr : nullptr;
 	if (!arguments.canary.empty()) {
 		run.sabotage.*FindCanary(arguments.canary)->broken_rule = true;
-		run.ignore_liveness = true;
+		run.wrong_answers_only = true;
 	}
 	return run;
 }

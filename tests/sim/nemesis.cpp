@@ -87,21 +87,52 @@ void Nemesis::Handle(const SimEvent &event) {
 	if (healed) {
 		return;
 	}
-	if (event.kind == EventKind::Nemesis) {
-		auto fault = static_cast<Fault>(event.arg);
-		Strike(fault);
-		ScheduleNext(fault);
-	} else if (event.kind == EventKind::Restart) {
-		if (!cluster.At(event.node).IsAlive()) {
-			ReplaceIfUnused(cluster.At(event.node));
-			cluster.At(event.node).Start();
+	SimNode &node = cluster.At(event.node);
+	bool same_life = node.IsAlive() && node.Life() == event.life;
+	switch (event.kind) {
+	case EventKind::Nemesis:
+		Strike(static_cast<Fault>(event.arg));
+		ScheduleNext(static_cast<Fault>(event.arg));
+		return;
+	case EventKind::LeaderStrike:
+		if (same_life && node.Role() == raft::Role::Leader) {
+			StrikeLeader(node);
 		}
-	} else if (static_cast<Fault>(event.arg) == Fault::SlowDisk) {
+		return;
+	case EventKind::SyncStrike:
+		if (same_life) {
+			CrashOne(node, CrashKind::PowerLoss, std::min(world.settings.delay_max, world.settings.downtime_max));
+		}
+		return;
+	case EventKind::Restart:
+		if (!node.IsAlive()) {
+			ReplaceIfUnused(node);
+			node.Start();
+		}
+		return;
+	default:
+		EndFault(event);
+	}
+}
+
+void Nemesis::EndFault(const SimEvent &event) {
+	if (static_cast<Fault>(event.arg & 0xff) == Fault::SlowDisk) {
 		cluster.At(event.node).SetDiskFactor(1);
 	} else if (event.arg >> 8 == partition_generation) {
 		world.network.HealPartition();
 		world.trace.Print("%10.3f  partition ends", static_cast<double>(world.queue.Now()) / NS_PER_MS);
 	}
+}
+
+void Nemesis::StrikeLeader(SimNode &node) {
+	world.coverage.leaders_struck++;
+	world.network.Isolate(node.Slot());
+	world.trace.Print("%10.3f  node %llu is cut off", static_cast<double>(world.queue.Now()) / NS_PER_MS,
+	                  static_cast<unsigned long long>(node.Id()));
+	// Long enough for the others to elect: the next strike moves the cut to the next leader.
+	world.queue.Push(world.settings.config.election_timeout * 2 + UpTo(world.settings.config.election_timeout * 3),
+	                 EventKind::NemesisEnd, 0, 0,
+	                 ++partition_generation << 8 | static_cast<uint64_t>(Fault::Partition));
 }
 
 SimNode *Nemesis::Victim(uint32_t leader_percent) {
@@ -173,19 +204,19 @@ void Nemesis::CrashSome() {
 		// The whole site loses power.
 		for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
 			if (cluster.At(slot).IsAlive()) {
-				CrashOne(cluster.At(slot), kind);
+				CrashOne(cluster.At(slot), kind, world.settings.downtime_max);
 			}
 		}
 		return;
 	}
 	if (SimNode *node = Victim(40)) {
-		CrashOne(*node, kind);
+		CrashOne(*node, kind, world.settings.downtime_max);
 	}
 }
 
-void Nemesis::CrashOne(SimNode &node, CrashKind kind) {
+void Nemesis::CrashOne(SimNode &node, CrashKind kind, MonotonicNs downtime_max) {
 	node.Crash(kind);
-	world.queue.Push(1 + UpTo(world.settings.downtime_max), EventKind::Restart, static_cast<uint16_t>(node.Slot()), 0,
+	world.queue.Push(1 + UpTo(downtime_max), EventKind::Restart, static_cast<uint16_t>(node.Slot()), 0,
 	                 0);
 }
 

@@ -13,7 +13,7 @@ public:
 	Nemesis(World &world, Cluster &cluster);
 
 	void Start();
-	//! Nemesis, NemesisEnd and Restart events.
+	//! Nemesis, NemesisEnd, LeaderStrike, SyncStrike and Restart events.
 	void Handle(const SimEvent &event);
 	//! Ends every fault: links open, disks fast, nobody paused, everybody running. Nothing new from now on.
 	void Heal();
@@ -34,8 +34,10 @@ private:
 	MonotonicNs IntervalOf(Fault fault) const;
 	void ScheduleNext(Fault fault);
 	void Strike(Fault fault);
+	void EndFault(const SimEvent &event);
+	void StrikeLeader(SimNode &node);
 	void CrashSome();
-	void CrashOne(SimNode &node, CrashKind kind);
+	void CrashOne(SimNode &node, CrashKind kind, MonotonicNs downtime_max);
 	void ChangeMembership();
 	//! A crashed node that no configuration names any more comes back under a new identity and with an empty disk.
 	void ReplaceIfUnused(SimNode &node);

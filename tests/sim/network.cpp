@@ -116,6 +116,14 @@ void Network::Partition(uint32_t slot_count) {
 	}
 }
 
+void Network::Isolate(uint32_t slot) {
+	HealPartition();
+	for (uint32_t other = 0; other < SLOTS_MAX; other++) {
+		cut[slot][other] = other != slot;
+		cut[other][slot] = other != slot;
+	}
+}
+
 void Network::HealPartition() {
 	for (auto &row : cut) {
 		row.fill(false);

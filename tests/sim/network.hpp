@@ -46,6 +46,8 @@ public:
 	}
 	//! Replaces the current partition by a random one.
 	void Partition(uint32_t slot_count);
+	//! Replaces the current partition by one around a single slot.
+	void Isolate(uint32_t slot);
 	void HealPartition();
 	//! No more loss, duplicates or long delays from now on; what is in flight stays.
 	void Calm();

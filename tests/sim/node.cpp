@@ -76,6 +76,7 @@ void SimNode::Crash(CrashKind kind) {
 	pending_writes.clear();
 	pending_reads.clear();
 	installing = false;
+	secret_entries = false;
 	pending_checkpoint.reset();
 	tick_generation++;
 	tick_at = 0;
@@ -234,12 +235,32 @@ void SimNode::ProcessSoftState(raft::Ready &ready) {
 	world.trace.Print("%10.3f  node %llu is %s of term %llu, leader %llu",
 	                  static_cast<double>(world.queue.Now()) / NS_PER_MS, static_cast<unsigned long long>(id),
 	                  RoleName(role), static_cast<unsigned long long>(term), static_cast<unsigned long long>(leader));
-	if (role == raft::Role::Leader) {
-		world.election_safety.OnLeader(id, life, term);
-	}
+	NoteLeadership();
 	if (elected) {
 		world.coverage.elections++;
+		if (prng.Chance(world.settings.leader_strike_percent, 100)) {
+			auto delay = prng.Below(static_cast<uint64_t>(world.settings.leader_strike_delay_max) + 1);
+			world.queue.Push(static_cast<MonotonicNs>(delay), EventKind::LeaderStrike, static_cast<uint16_t>(slot),
+			                 life, 0);
+		}
 		world.leader_completeness.OnLeader(id, term, disk.Written());
+	}
+}
+
+void SimNode::NoteLeadership() {
+	// A sole voter elects itself before its term is durable. It leads nobody until then: it has told no one.
+	if (role != raft::Role::Leader || disk.Synced().hard_state.term < term) {
+		return;
+	}
+	world.election_safety.OnLeader(id, life, term);
+	if (secret_entries) {
+		secret_entries = false;
+		const LogImage &log = disk.Written();
+		auto own = std::find_if(log.entries.begin(), log.entries.end(),
+		                        [&](const raft::Entry &entry) { return entry.term == term; });
+		if (own != log.entries.end()) {
+			world.log_matching.OnAppend(id, *log.TermAt(own->index - 1), {own, log.entries.end()});
+		}
 	}
 }
 
@@ -269,7 +290,11 @@ void SimNode::ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Te
 			if (role_before == raft::Role::Leader && term == term_before) {
 				world.leader_completeness.OnLeaderAppend(id, last, first);
 			}
-			world.log_matching.OnAppend(id, *disk.Written().TermAt(first - 1), ready.entries);
+			secret_entries = ready.entries.front().term == term && disk.Synced().hard_state.term < term &&
+			                 (ready.soft_state ? ready.soft_state->role : role) == raft::Role::Leader;
+			if (!secret_entries) {
+				world.log_matching.OnAppend(id, *disk.Written().TermAt(first - 1), ready.entries);
+			}
 			gate.completed = raft::AppendCompletedEvent {ready.entries.back().index, ready.entries.back().term};
 			write.entries = std::move(ready.entries);
 		}
@@ -302,12 +327,18 @@ void SimNode::StartSync() {
 	const Settings &s = world.settings;
 	auto spread = static_cast<uint64_t>(s.sync_latency_max - s.sync_latency_min);
 	MonotonicNs latency = s.sync_latency_min + static_cast<MonotonicNs>(prng.Below(spread + 1));
-	world.queue.Push(latency * disk_factor, EventKind::SyncDone, static_cast<uint16_t>(slot), life, disk.WrittenSeq());
+	latency *= disk_factor;
+	if (prng.Chance(s.sync_strike_permille, 1000)) {
+		auto delay = static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(latency) + 1));
+		world.queue.Push(delay, EventKind::SyncStrike, static_cast<uint16_t>(slot), life, 0);
+	}
+	world.queue.Push(latency, EventKind::SyncDone, static_cast<uint16_t>(slot), life, disk.WrittenSeq());
 }
 
 void SimNode::OnSyncDone(uint64_t seq) {
 	disk.CompleteSync(seq);
 	sync_in_flight = false;
+	NoteLeadership();
 	while (core && !gated.empty() && gated.front().seq <= disk.SyncedSeq()) {
 		Gated gate = std::move(gated.front());
 		gated.pop_front();
@@ -331,6 +362,9 @@ void SimNode::Send(std::vector<raft::Message> &messages) {
 		if (message.from != id || message.to == id || message.to == raft::NO_NODE) {
 			world.sink.Report("ready_contract", "node " + std::to_string(id) + " sends " + Describe(message));
 			return;
+		}
+		if (message.type == raft::MessageType::AppendRequest || message.type == raft::MessageType::HeartbeatRequest) {
+			world.election_safety.OnLeader(id, life, message.term);
 		}
 		if (message.type == raft::MessageType::VoteResponse && !message.reject && !message.pre_vote) {
 			world.election_safety.OnVoteGranted(id, message.term, message.to);

@@ -129,6 +129,7 @@ private:
 
 	void Process(raft::Ready &ready, raft::Role role_before, raft::Term term_before);
 	void ProcessSoftState(raft::Ready &ready);
+	void NoteLeadership();
 	void ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Term term_before);
 	void ProcessCommitted(std::vector<raft::Entry> &committed, raft::Role role_before, raft::Term term_before);
 	void ProcessAnswers(const raft::Ready &ready);
@@ -175,6 +176,8 @@ private:
 	std::vector<PendingWrite> pending_writes;
 	std::vector<PendingRead> pending_reads;
 	bool installing = false;
+	//! A sole voter appended to its log while its term was not durable: a crash may take all of it back.
+	bool secret_entries = false;
 	//! Being written; null = none.
 	MachineImage pending_checkpoint;
 

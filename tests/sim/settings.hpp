@@ -26,7 +26,7 @@ struct Settings {
 	uint32_t zero_priority_slot = NO_SLOT;
 
 	MonotonicNs safety_duration = 0;
-	//! After healing, the cluster must converge within this time.
+	//! After healing, the cluster must converge within this time, plus the time to copy a whole log entry by entry.
 	MonotonicNs liveness_bound = 0;
 
 	MonotonicNs delay_min = 0;
@@ -50,6 +50,12 @@ struct Settings {
 	MonotonicNs downtime_max = 0;
 	//! Crashes that lose nothing (the process dies, the machine lives).
 	uint32_t process_crash_percent = 0;
+
+	//! Targeted faults, at the moments that random ones rarely hit: a new leader is cut off from all others within
+	//! leader_strike_delay_max after its election; a node loses power while a sync is under way.
+	uint32_t leader_strike_percent = 0;
+	MonotonicNs leader_strike_delay_max = 0;
+	uint32_t sync_strike_permille = 0;
 
 	MonotonicNs sync_latency_min = 0;
 	MonotonicNs sync_latency_max = 0;

@@ -89,8 +89,8 @@ private:
 			world.trace.Add(static_cast<uint64_t>(event.at));
 			world.trace.Add(static_cast<uint64_t>(event.kind) << 32 | event.node);
 			Dispatch(event);
-			if (healed_at != 0 && !converged && world.queue.Now() > healed_at + world.settings.liveness_bound) {
-				if (!options.ignore_liveness) {
+			if (healed_at != 0 && !converged && world.queue.Now() > healed_at + liveness_bound) {
+				if (!options.wrong_answers_only) {
 					result.outcome = Outcome::Liveness;
 					result.checker = "liveness";
 					result.message = DescribeStall();
@@ -110,11 +110,14 @@ private:
 			return;
 		case EventKind::Nemesis:
 		case EventKind::NemesisEnd:
+		case EventKind::LeaderStrike:
+		case EventKind::SyncStrike:
 		case EventKind::Restart:
 			nemesis.Handle(event);
 			return;
 		case EventKind::Heal:
 			healed_at = world.queue.Now();
+			liveness_bound = LivenessBound();
 			world.trace.Print("%10.3f  heal", static_cast<double>(healed_at) / NS_PER_MS);
 			workload.Stop();
 			nemesis.Heal();
@@ -127,6 +130,16 @@ private:
 		default:
 			cluster.Handle(event);
 		}
+	}
+
+	MonotonicNs LivenessBound() {
+		raft::LogIndex longest = 0;
+		for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
+			longest = std::max(longest, cluster.At(slot).Disk().LastIndex());
+		}
+		const Settings &s = world.settings;
+		MonotonicNs round_trip = 2 * s.delay_max + s.sync_latency_max;
+		return s.liveness_bound + static_cast<MonotonicNs>(longest) * round_trip;
 	}
 
 	MonotonicNs ProgressInterval() const {
@@ -191,7 +204,7 @@ private:
 				world.sink.Report("linearizability", "register " + std::to_string(key) + ": " + verdict.explanation);
 				return;
 			}
-			if (verdict.verdict == Verdict::Unknown) {
+			if (verdict.verdict == Verdict::Unknown && !options.wrong_answers_only) {
 				result.outcome = Outcome::Inconclusive;
 				result.checker = "linearizability";
 				result.message = "register " + std::to_string(key) + ": the search gave up";
@@ -200,7 +213,7 @@ private:
 	}
 
 	std::string DescribeStall() {
-		std::string text = "no convergence within " + std::to_string(world.settings.liveness_bound / NS_PER_MS) +
+		std::string text = "no convergence within " + std::to_string(liveness_bound / NS_PER_MS) +
 		                   " ms after healing; commit index " + std::to_string(cluster.CommitIndex());
 		for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
 			SimNode &node = cluster.At(slot);
@@ -226,6 +239,7 @@ private:
 	Workload workload;
 	Nemesis nemesis;
 	MonotonicNs healed_at = 0;
+	MonotonicNs liveness_bound = 0;
 	bool converged = false;
 	uint32_t probe_write = 0;
 	std::vector<uint32_t> probe_reads;

@@ -25,8 +25,8 @@ struct RunOptions {
 	CheckLevel level = CheckLevel::All;
 	//! Every event in words; null = silent.
 	FILE *trace_out = nullptr;
-	//! A stall is not a failure: canary runs look for wrong answers only.
-	bool ignore_liveness = false;
+	//! A stall or an undecided history is not a failure: canary runs look for wrong answers only.
+	bool wrong_answers_only = false;
 };
 
 struct RunResult {

@@ -18,6 +18,7 @@ const Counter COUNTERS[] = {
     {"crashes", &Coverage::crashes},
     {"lost_writes_at_crash", &Coverage::lost_writes_at_crash},
     {"logs_reset_at_recovery", &Coverage::logs_reset_at_recovery},
+    {"leaders_struck", &Coverage::leaders_struck},
     {"partitions", &Coverage::partitions},
     {"pauses", &Coverage::pauses},
     {"slow_disks", &Coverage::slow_disks},

@@ -33,5 +33,14 @@ void LeaderCompletenessChecker::OnLeaderAppend(raft::NodeId node, raft::LogIndex
 	}
 }
 
+void LeaderCompletenessChecker::OnLeaderCommit(raft::NodeId node, raft::Term term, raft::LogIndex commit_index,
+                                               raft::Term entry_term) {
+	if (entry_term != term) {
+		sink.Report("leader_completeness", "leader " + std::to_string(node) + " of term " + std::to_string(term) +
+		                                       " counts index " + std::to_string(commit_index) + " of term " +
+		                                       std::to_string(entry_term) + " as committed");
+	}
+}
+
 } // namespace sim
 } // namespace quack

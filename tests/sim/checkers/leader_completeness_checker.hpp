@@ -1,5 +1,6 @@
 //! Leader completeness (paper, figure 3): an entry committed in some term is in the log of every leader of later terms.
-//! Also leader append-only: a leader never replaces an entry of its own log.
+//! Also leader append-only: a leader never replaces an entry of its own log; and the commit rule (paper, §5.4.2): a
+//! leader's commit index stands at an entry of its own term.
 #pragma once
 
 #include <vector>
@@ -20,6 +21,8 @@ public:
 	void OnLeader(raft::NodeId node, raft::Term term, const LogImage &log);
 	//! A leader in office appends from `first` on while its log reached to `last`.
 	void OnLeaderAppend(raft::NodeId node, raft::LogIndex last, raft::LogIndex first);
+	//! The leader of `term` moved its commit index to an entry of entry_term.
+	void OnLeaderCommit(raft::NodeId node, raft::Term term, raft::LogIndex commit_index, raft::Term entry_term);
 
 	raft::LogIndex CommitIndex() const {
 		return commits.size();
