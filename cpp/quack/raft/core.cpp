@@ -164,7 +164,9 @@ void Core::FinishStep() {
 	auto &entries = log.EndStep();
 	ready.entries = entries;
 	HandOutCommitted();
-	HardState hard_state {term, voted_for, commit_index};
+	// A torn batch may keep the hard state and lose the entries after it: the hint must not name what only they hold.
+	LogIndex hint = entries.empty() ? commit_index : std::min(commit_index, entries.front().index - 1);
+	HardState hard_state {term, voted_for, hint};
 	bool must_persist =
 	    must_emit_hard_state || term != emitted_hard_state.term || voted_for != emitted_hard_state.voted_for;
 	must_emit_hard_state = false;

@@ -90,6 +90,7 @@ private:
 	void AnswerStaleTerm(const Message &message);
 	void RecvAppendRequest(const Message &message);
 	bool AppendFromLeader(std::vector<Entry> entries);
+	void FailConflict(LogIndex index);
 	void RejectAppend(const Message &message);
 	void AcknowledgeAppend(NodeId to, LogIndex index);
 	void RecvAppendResponse(const Message &message);

@@ -78,7 +78,9 @@ struct PeerUnreachableEvent {
 struct CampaignEvent {};
 
 struct Event {
-	MonotonicNs now = 0; //! never decreases between steps
+	//! Never decreases between steps. Taken after what the event reports has arrived (a message, a read) and before the
+	//! Ready's messages leave: the lease and every promise to a leader are measured by it.
+	MonotonicNs now = 0;
 	std::variant<TickEvent, ReceiveEvent, ProposeEvent, AppendCompletedEvent, AppliedEvent, ReadBarrierEvent,
 	             TransferLeadershipEvent, ChangeMembershipEvent, SnapshotInstalledEvent, PeerUnreachableEvent,
 	             CampaignEvent>

@@ -34,7 +34,8 @@ struct ProposeResult {
 
 //! Readies must be processed in the order in which Step returned them.
 struct Ready {
-	//! Persist with `entries`, in the same or an earlier durable write, BEFORE `messages_after_append` leave.
+	//! Persist with `entries`, in the same or an earlier durable write, BEFORE `messages_after_append` leave. May
+	//! survive a crash without `entries`: its commit_index lies below them.
 	std::optional<HardState> hard_state;
 	//! Append to the log. The first index may be at or below the log's last index: the suffix from it on is replaced
 	//! (never at or below the commit index; the log must check). After they are durable, step AppendCompleted with

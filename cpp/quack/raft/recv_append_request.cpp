@@ -18,8 +18,13 @@ void Core::RecvAppendRequest(const Message &message) {
 	auto first_entry = message.entries.begin();
 	if (previous < commit_index && !sabotage.truncate_committed_suffix) {
 		// What is committed here equals what the leader has (leader completeness): skip that part.
-		auto skip = std::min<LogIndex>(commit_index - previous, message.entries.size());
-		first_entry += static_cast<std::ptrdiff_t>(skip);
+		while (first_entry != message.entries.end() && first_entry->index <= commit_index) {
+			if (first_entry->index >= log.FirstIndex() && !log.Matches(first_entry->index, first_entry->term)) {
+				FailConflict(first_entry->index);
+				return;
+			}
+			++first_entry;
+		}
 		last_new = std::max(last_new, commit_index);
 	} else if (!log.Matches(previous, message.log_term)) {
 		RejectAppend(message);
@@ -45,12 +50,7 @@ bool Core::AppendFromLeader(std::vector<Entry> entries) {
 		return true;
 	}
 	LogIndex first = entries.front().index;
-	if (first <= commit_index && !sabotage.truncate_committed_suffix) {
-		Fail(Status(ErrorCode::Internal, "group " + std::to_string(config.group) + ": an append conflicts at index " +
-		                                     std::to_string(first) + ", but everything up to " +
-		                                     std::to_string(commit_index) + " is committed here"));
-		return false;
-	}
+	QUACK_CHECK(first > commit_index || sabotage.truncate_committed_suffix, "committed entries are never cut");
 	if (first <= log.LastIndex()) {
 		ForgetMembershipsFrom(first);
 	}
@@ -62,6 +62,12 @@ bool Core::AppendFromLeader(std::vector<Entry> entries) {
 		}
 	}
 	return true;
+}
+
+void Core::FailConflict(LogIndex index) {
+	Fail(Status(ErrorCode::Internal, "group " + std::to_string(config.group) + ": an append conflicts at index " +
+	                                     std::to_string(index) + ", but everything up to " +
+	                                     std::to_string(commit_index) + " is committed here"));
 }
 
 //! The hint lets the leader skip a whole term of conflicting entries at once (paper §5.3, last paragraphs).
