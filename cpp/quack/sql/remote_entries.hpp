@@ -1,0 +1,23 @@
+//! Makes DuckDB catalog entries from rows of the schema query. All throw when the text of the object cannot be read.
+#pragma once
+
+#include "quack/sql/remote_snapshot.hpp"
+
+namespace quack {
+namespace sql {
+
+//! Scalar function without arguments that stands for a default which only the server may evaluate.
+constexpr const char *SERVER_DEFAULT_FUNCTION = "__quack_server_default";
+
+//! Tables and views, as the binder uses them.
+duckdb::unique_ptr<RemoteTableEntry> MakeTableEntry(duckdb::ClientContext &context, duckdb::SchemaCatalogEntry &schema,
+                                                    const RemoteObject &object);
+//! Views, as duckdb_views() and information_schema list them.
+duckdb::unique_ptr<duckdb::CatalogEntry> MakeViewEntry(duckdb::ClientContext &context,
+                                                       duckdb::SchemaCatalogEntry &schema, const RemoteObject &object);
+//! Indexes, sequences, types, macros.
+duckdb::unique_ptr<duckdb::CatalogEntry> MakeOtherEntry(duckdb::ClientContext &context,
+                                                        duckdb::SchemaCatalogEntry &schema, const RemoteObject &object);
+
+} // namespace sql
+} // namespace quack

@@ -1,0 +1,298 @@
+//! Streamed inserts: PREPARE of a statement that reads a stream, SEND_DATA batches, FETCH of the outcome.
+#include <algorithm>
+#include <thread>
+
+#include "duckdb/common/exception/transaction_exception.hpp"
+#include "duckdb/main/client_context.hpp"
+
+#include "quack/sql/remote_catalog_entry.hpp"
+#include "quack/sql/remote_transaction.hpp"
+
+namespace quack {
+namespace sql {
+
+using duckdb::ClientContext;
+using duckdb::DataChunk;
+using duckdb::TransactionException;
+
+//! A batch is sent when it has this many bytes.
+constexpr size_t BATCH_BYTES = 1024 * 1024;
+//! Sent batches are kept for sending again up to this size.
+constexpr size_t RESEND_BYTES_MAX = 64 * 1024 * 1024;
+
+//! One statement and its rows. In autocommit everything up to RESEND_BYTES_MAX can be sent again to another node under
+//! the same request id; the server applies it once.
+class StatementRowSender : public RemoteRowSender {
+public:
+	StatementRowSender(RemoteTransaction &transaction_p, RemoteStatement statement_p, std::string stream_id_p)
+	    : transaction(transaction_p), cluster(transaction_p.cluster), statement(std::move(statement_p)),
+	      stream_id(std::move(stream_id_p)), is_explicit(transaction_p.IsExplicit()),
+	      request_id(is_explicit ? std::string() : HugeintToHex(RemoteCluster::RandomUuid())),
+	      query_uuid(RemoteCluster::RandomUuid()) {
+	}
+
+	~StatementRowSender() override {
+		if (session && !finished && !session->lost) {
+			cluster->Cancel(*session, query_uuid);
+			if (!is_explicit) {
+				cluster->Discard(session); // whatever the node still does for it ends with the session
+			}
+		}
+	}
+
+	void Append(ClientContext &context, DataChunk &chunk) override {
+		if (chunk.size() == 0) {
+			return;
+		}
+		EncodeChunk(chunk, QuackVersion::V3, open.encoded);
+		open.chunk_count++;
+		if (open.encoded.size() >= BATCH_BYTES) {
+			CloseBatch();
+			Push(context, Budgeted(context));
+		}
+	}
+
+	std::unique_ptr<RemoteStream> Finish(ClientContext &context) override {
+		if (open.chunk_count > 0) {
+			CloseBatch();
+		}
+		complete = true;
+		auto budget = Budgeted(context);
+		uint64_t pause_ms = 5;
+		while (true) {
+			Push(context, budget);
+			auto failure = FetchOutcome(context, budget);
+			if (!failure) {
+				finished = true;
+				return std::make_unique<RemoteStream>(cluster, session, !is_explicit, std::move(outcome));
+			}
+			Recover(*failure, budget);
+			pause_ms = std::min<uint64_t>(pause_ms * 2, 200);
+			std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+		}
+	}
+
+private:
+	using Attempt = RemoteTransaction::Attempt;
+	using Failure = std::unique_ptr<Attempt>;
+
+	//! A stream that is still being filled is bounded by the user's own pace, its end by the deadline.
+	RemoteBudget Budgeted(ClientContext &context) const {
+		return is_explicit ? RemoteTransaction::Unbounded(context) : transaction.Budget(context);
+	}
+
+	void CloseBatch() {
+		kept_bytes += open.encoded.size();
+		batches.push_back(std::move(open));
+		open = ChunkBatch();
+	}
+
+	//! Sends what the node does not have yet. Throws when the statement failed for good.
+	void Push(ClientContext &context, const RemoteBudget &budget) {
+		while (true) {
+			auto failure = PushOnce(context, budget);
+			if (!failure) {
+				return;
+			}
+			Recover(*failure, budget);
+		}
+	}
+
+	Failure PushOnce(ClientContext &context, const RemoteBudget &budget) {
+		if (!session) {
+			if (auto failure = Open(context, budget)) {
+				return failure;
+			}
+		}
+		while (sent < batches.size()) {
+			if (auto failure = SendBatch(sent + 1, batches[sent], budget)) {
+				return failure;
+			}
+			sent++;
+			ForgetSent();
+		}
+		return complete && !terminated ? SendEnd(budget) : nullptr;
+	}
+
+	Failure Open(ClientContext &, const RemoteBudget &budget) {
+		auto failure = std::make_unique<Attempt>();
+		if (is_explicit) {
+			std::lock_guard<std::mutex> guard(transaction.lock);
+			session = transaction.Begun(budget);
+		} else {
+			auto acquired = cluster->Acquire(budget);
+			if (!acquired.IsOk()) {
+				failure->transport = acquired.GetStatus();
+				return failure;
+			}
+			session = acquired.Value();
+		}
+		*failure = RemoteTransaction::TryPrepare(*cluster, *session, statement, request_id, query_uuid,
+		                                         duckdb::optional_idx(0), budget);
+		if (failure->transport.IsOk() && !failure->is_error) {
+			outcome.types = failure->response.types;
+			outcome.names = failure->response.names;
+			return nullptr;
+		}
+		return failure;
+	}
+
+	Failure Send(const std::string &message, const RemoteBudget &budget) {
+		RemoteRequest request;
+		request.body = message;
+		auto failure = std::make_unique<Attempt>();
+		// SEND_DATA names its batch: one that got lost on the way is sent once more to the same node.
+		for (int round = 0; round < 2; round++) {
+			auto reply = cluster->Exchange(*session, request, budget);
+			if (reply.IsOk() && !reply.Value().is_error) {
+				return nullptr;
+			}
+			if (reply.IsOk()) {
+				failure->transport = Status::Ok();
+				failure->is_error = true;
+				failure->error = reply.Value().error;
+				failure->retry = reply.Value().IsRetryable() || reply.Value().IsSessionLost();
+				return failure;
+			}
+			failure->transport = reply.GetStatus();
+			failure->retry = failure->transport.Code() == ErrorCode::Unavailable ||
+			                 failure->transport.Code() == ErrorCode::OutcomeUnknown;
+			if (failure->transport.Code() != ErrorCode::OutcomeUnknown || round == 1) {
+				break;
+			}
+			session->lost = false;
+		}
+		return failure;
+	}
+
+	Failure SendBatch(uint64_t index, const ChunkBatch &batch, const RemoteBudget &budget) {
+		MessageHeader header;
+		header.connection_id = session->connection_id;
+		SendDataRequest body;
+		body.stream_id = stream_id;
+		body.batch_index = index;
+		return Send(EncodeSendDataRequest(header, body, batch), budget);
+	}
+
+	Failure SendEnd(const RemoteBudget &budget) {
+		MessageHeader header;
+		header.connection_id = session->connection_id;
+		SendDataRequest body;
+		body.stream_id = stream_id;
+		body.total_batches = batches.size();
+		body.batch_index = batches.size() + 1;
+		auto failure = Send(EncodeSendDataRequest(header, body, ChunkBatch()), budget);
+		terminated = !failure;
+		maybe_done = maybe_done || !failure || failure->transport.Code() == ErrorCode::OutcomeUnknown;
+		return failure;
+	}
+
+	//! Waits for the end of the statement: batch 1 of its result.
+	Failure FetchOutcome(ClientContext &context, const RemoteBudget &budget) {
+		MessageHeader header;
+		header.connection_id = session->connection_id;
+		FetchRequest body;
+		body.query_uuid = query_uuid;
+		body.batch_index = 1;
+		RemoteRequest request;
+		request.body = EncodeFetchRequest(header, body, QuackVersion::V3);
+		auto failure = std::make_unique<Attempt>();
+		auto reply = cluster->Exchange(*session, request, budget);
+		if (!reply.IsOk()) {
+			failure->transport = reply.GetStatus();
+			failure->retry = failure->transport.Code() == ErrorCode::Unavailable ||
+			                 failure->transport.Code() == ErrorCode::OutcomeUnknown;
+			if (failure->transport.Code() == ErrorCode::Cancelled) {
+				cluster->Cancel(*session, query_uuid);
+			}
+			return failure;
+		}
+		if (reply.Value().is_error) {
+			failure->is_error = true;
+			failure->error = reply.Value().error;
+			failure->retry = reply.Value().IsRetryable() || reply.Value().IsSessionLost();
+			return failure;
+		}
+		(void)context;
+		MessageDecoder decoder(ByteView(reply.Value().bytes));
+		auto response = decoder.ReadFetchResponse(QuackVersion::V3);
+		outcome.query_uuid = query_uuid;
+		outcome.chunks = std::move(response.chunks);
+		outcome.needs_more_fetch = !response.total_batches.IsValid();
+		outcome.first_batch = 2;
+		return nullptr;
+	}
+
+	//! Prepares for another round, or throws what the failure means.
+	void Recover(const Attempt &failure, const RemoteBudget &budget) {
+		auto what = std::string("the insert");
+		bool all_kept = forgotten == 0;
+		if (is_explicit || !failure.retry || !all_kept || budget.Expired()) {
+			finished = !failure.transport.IsOk() ? finished : true;
+			if (session && !is_explicit && failure.is_error) {
+				cluster->Release(session);
+			}
+			if (is_explicit && session && session->lost) {
+				std::lock_guard<std::mutex> guard(transaction.lock);
+				transaction.Break("node " + session->endpoint.ToString() + " was lost");
+				throw TransactionException("%s; the transaction was rolled back. Run it again", transaction.broken);
+			}
+			if (!is_explicit && failure.retry && !all_kept && !maybe_done) {
+				throw TransactionException("node %s was lost in the middle of an insert larger than %llu MiB, which is not "
+				                           "kept for sending again; nothing was inserted. Run it again",
+				                           session ? session->endpoint.ToString() : "?",
+				                           static_cast<unsigned long long>(RESEND_BYTES_MAX >> 20));
+			}
+			RemoteTransaction::ThrowFailure(failure, what, maybe_done);
+		}
+		if (session) {
+			cluster->MoveOn(session->endpoint);
+			if (failure.is_error && !session->lost) {
+				cluster->Discard(session);
+			}
+		}
+		session.reset();
+		sent = 0;
+		terminated = false;
+	}
+
+	//! Above the bound the oldest batches go; after that a lost node cannot be made good.
+	void ForgetSent() {
+		if (kept_bytes <= RESEND_BYTES_MAX && !is_explicit) {
+			return;
+		}
+		for (size_t i = forgotten; i < sent; i++) {
+			kept_bytes -= batches[i].encoded.size();
+			batches[i] = ChunkBatch();
+		}
+		forgotten = sent;
+	}
+
+	RemoteTransaction &transaction;
+	std::shared_ptr<RemoteCluster> cluster;
+	const RemoteStatement statement;
+	const std::string stream_id;
+	const bool is_explicit;
+	const std::string request_id;
+	const duckdb::hugeint_t query_uuid;
+	std::shared_ptr<RemoteSession> session;
+
+	ChunkBatch open;
+	std::deque<ChunkBatch> batches;
+	size_t kept_bytes = 0;
+	size_t sent = 0;      //! batches the current node has
+	size_t forgotten = 0; //! batches that are no longer here
+	bool complete = false;
+	bool terminated = false;
+	bool finished = false;
+	bool maybe_done = false; //! some node may have committed it
+	RemoteStreamStart outcome;
+};
+
+std::unique_ptr<RemoteRowSender> RemoteTransaction::OpenSender(ClientContext &, RemoteStatement statement,
+                                                               std::string stream_id) {
+	return std::make_unique<StatementRowSender>(*this, std::move(statement), std::move(stream_id));
+}
+
+} // namespace sql
+} // namespace quack

@@ -1,0 +1,633 @@
+#include "quack/sql/remote_transaction.hpp"
+
+#include <algorithm>
+#include <thread>
+
+#include "duckdb/common/exception/transaction_exception.hpp"
+#include "duckdb/main/attached_database.hpp"
+#include "duckdb/main/client_context.hpp"
+#include "duckdb/transaction/meta_transaction.hpp"
+#include "duckdb/transaction/transaction_context.hpp"
+
+#include "quack/sql/remote_catalog_entry.hpp"
+
+namespace quack {
+namespace sql {
+
+using duckdb::ClientContext;
+using duckdb::ErrorData;
+using duckdb::TransactionException;
+
+constexpr uint64_t ROLLBACK_TIMEOUT_MS = 5000;
+
+//===----------------------------------------------------------------------===//
+// Budgets and failures
+//===----------------------------------------------------------------------===//
+
+RemoteBudget RemoteTransaction::Unbounded(ClientContext &context) {
+	RemoteBudget budget;
+	budget.interrupted = [&context] { return context.IsInterrupted(); };
+	return budget;
+}
+
+RemoteBudget RemoteTransaction::Budget(ClientContext &context) const {
+	auto timeout_ms = cluster->Options().request_timeout_ms;
+	duckdb::Value setting;
+	if (timeout_ms == 0 && context.TryGetCurrentSetting(SETTING_REQUEST_TIMEOUT_MS, setting) && !setting.IsNull()) {
+		timeout_ms = setting.DefaultCastAs(duckdb::LogicalType::UBIGINT).GetValue<uint64_t>();
+	}
+	if (timeout_ms == 0) {
+		timeout_ms = DEFAULT_REQUEST_TIMEOUT_MS;
+	}
+	return RemoteBudget::ForMs(timeout_ms, [&context] { return context.IsInterrupted(); });
+}
+
+void RemoteTransaction::ThrowFailure(const Attempt &attempt, const std::string &what, bool outcome_unknown) {
+	if (attempt.transport.Code() == ErrorCode::Cancelled) {
+		throw duckdb::InterruptException();
+	}
+	if (attempt.is_error && attempt.error.message.find("INTERRUPT") == 0) {
+		throw duckdb::InterruptException();
+	}
+	if (attempt.is_error) {
+		ThrowErrorResponse(attempt.error);
+	}
+	auto &status = attempt.transport;
+	if (status.Code() == ErrorCode::Unauthorized) {
+		throw duckdb::PermissionException("%s", status.Message());
+	}
+	if (status.Code() == ErrorCode::Incompatible || status.Code() == ErrorCode::InvalidArgument) {
+		throw duckdb::IOException("%s", status.Message());
+	}
+	if (outcome_unknown) {
+		throw TransactionException("outcome unknown: %s was sent, but no node told its outcome before the deadline "
+		                           "(last: %s). It may have been committed; check before repeating it",
+		                           what, status.Message());
+	}
+	throw duckdb::IOException("%s could not be sent, nothing was done: %s", what, status.Message());
+}
+
+//===----------------------------------------------------------------------===//
+// RemoteStream
+//===----------------------------------------------------------------------===//
+
+RemoteStreamStart RemoteStreamStart::From(PrepareResponse response) {
+	RemoteStreamStart start;
+	start.query_uuid = response.query_uuid;
+	start.types = std::move(response.types);
+	start.names = std::move(response.names);
+	start.chunks = std::move(response.chunks);
+	start.needs_more_fetch = response.needs_more_fetch;
+	return start;
+}
+
+RemoteStream::RemoteStream(std::shared_ptr<RemoteCluster> cluster_p, std::shared_ptr<RemoteSession> session_p,
+                           bool owns_session_p, RemoteStreamStart first)
+    : cluster(std::move(cluster_p)), session(std::move(session_p)), owns_session(owns_session_p),
+      query_uuid(first.query_uuid), types(std::move(first.types)), names(std::move(first.names)),
+      more(first.needs_more_fetch), next_batch(first.first_batch) {
+	for (auto &chunk : first.chunks) {
+		chunks.push_back(std::move(chunk));
+	}
+	if (!more) {
+		Finish();
+	}
+}
+
+RemoteStream::~RemoteStream() {
+	if (!session) {
+		return;
+	}
+	if (more && !session->lost) {
+		cluster->Cancel(*session, query_uuid);
+	}
+	Finish();
+}
+
+void RemoteStream::Finish() {
+	more = false;
+	if (owns_session && session) {
+		cluster->Release(session);
+	}
+	session.reset();
+}
+
+void RemoteStream::Fetch(ClientContext &context) {
+	MessageHeader header;
+	header.connection_id = session->connection_id;
+	FetchRequest body;
+	body.query_uuid = query_uuid;
+	body.batch_index = next_batch;
+	body.ack_index = next_batch - 1;
+	RemoteRequest request;
+	request.body = EncodeFetchRequest(header, body, QuackVersion::V3);
+	RemoteTransaction::Attempt attempt;
+	// A FETCH names its batch, so one that got lost is simply asked again, on the same node.
+	for (int round = 0; round < 2; round++) {
+		auto reply = cluster->Exchange(*session, request, RemoteTransaction::Unbounded(context));
+		if (reply.IsOk() && !reply.Value().is_error) {
+			MessageDecoder decoder(ByteView(reply.Value().bytes));
+			auto response = decoder.ReadFetchResponse(QuackVersion::V3);
+			for (auto &chunk : response.chunks) {
+				chunks.push_back(std::move(chunk));
+			}
+			next_batch++;
+			if (response.total_batches.IsValid()) {
+				if (response.total_batches.GetIndex() + 2 != next_batch && response.chunks.empty()) {
+					throw duckdb::IOException("node %s ended the result after %llu batches, %llu were expected",
+					                          session->endpoint.ToString(),
+					                          static_cast<unsigned long long>(next_batch - 2),
+					                          static_cast<unsigned long long>(response.total_batches.GetIndex()));
+				}
+				Finish();
+			}
+			return;
+		}
+		if (reply.IsOk()) {
+			attempt.is_error = true;
+			attempt.error = reply.Value().error;
+			break;
+		}
+		attempt.transport = reply.GetStatus();
+		if (attempt.transport.Code() == ErrorCode::Cancelled) {
+			cluster->Cancel(*session, query_uuid);
+			break;
+		}
+		session->lost = round == 1;
+	}
+	more = false;
+	if (attempt.is_error || attempt.transport.Code() == ErrorCode::Cancelled) {
+		Finish();
+		RemoteTransaction::ThrowFailure(attempt, "the query", false);
+	}
+	auto node = session->endpoint.ToString();
+	cluster->MoveOn(session->endpoint);
+	Finish();
+	throw TransactionException("node %s went away in the middle of a result (%s); run the query again", node,
+	                           attempt.transport.Message());
+}
+
+duckdb::unique_ptr<duckdb::DataChunk> RemoteStream::Next(ClientContext &context) {
+	std::lock_guard<std::mutex> guard(lock);
+	while (true) {
+		while (!chunks.empty()) {
+			auto chunk = std::move(chunks.front());
+			chunks.pop_front();
+			if (chunk && chunk->size() > 0) {
+				return chunk;
+			}
+		}
+		if (!more) {
+			return nullptr;
+		}
+		Fetch(context);
+	}
+}
+
+//===----------------------------------------------------------------------===//
+// RemoteTransaction: requests
+//===----------------------------------------------------------------------===//
+
+RemoteTransaction::RemoteTransaction(duckdb::TransactionManager &manager, ClientContext &context,
+                                     RemoteCatalog &catalog_p)
+    : Transaction(manager, context), catalog(catalog_p), cluster(catalog_p.Cluster()),
+      autocommit(context.transaction.IsAutoCommit()) {
+}
+
+RemoteTransaction::~RemoteTransaction() = default;
+
+RemoteTransaction &RemoteTransaction::Get(ClientContext &context, duckdb::Catalog &catalog) {
+	return Transaction::Get(context, catalog).Cast<RemoteTransaction>();
+}
+
+RemoteTransaction::Attempt RemoteTransaction::TryPrepare(RemoteCluster &cluster, RemoteSession &session,
+                                                         const RemoteStatement &statement,
+                                                         const std::string &request_id, duckdb::hugeint_t query_uuid,
+                                                         duckdb::optional_idx inline_rows, const RemoteBudget &budget) {
+	Attempt attempt;
+	attempt.transport = SetSchema(cluster, session, statement.schema, budget);
+	if (!attempt.transport.IsOk()) {
+		attempt.retry = true;
+		return attempt;
+	}
+	MessageHeader header;
+	header.connection_id = session.connection_id;
+	PrepareRequest body;
+	body.sql = statement.sql;
+	body.query_uuid = query_uuid;
+	body.inline_rows = inline_rows;
+	RemoteRequest request;
+	request.body = EncodePrepareRequest(header, body, QuackVersion::V3);
+	request.request_id = request_id;
+	request.describe = statement.describe;
+	auto reply = cluster.Exchange(session, request, budget);
+	if (!reply.IsOk()) {
+		attempt.transport = reply.GetStatus();
+		auto code = attempt.transport.Code();
+		attempt.retry = code == ErrorCode::Unavailable || code == ErrorCode::OutcomeUnknown;
+		if (code == ErrorCode::Cancelled) {
+			cluster.Cancel(session, query_uuid);
+		}
+		return attempt;
+	}
+	if (reply.Value().is_error) {
+		attempt.is_error = true;
+		attempt.error = reply.Value().error;
+		attempt.retry = reply.Value().IsRetryable() || reply.Value().IsSessionLost();
+		return attempt;
+	}
+	try {
+		MessageDecoder decoder(ByteView(reply.Value().bytes));
+		attempt.response = decoder.ReadPrepareResponse();
+	} catch (const std::exception &error) {
+		attempt.transport = Status(ErrorCode::Incompatible, "node " + session.endpoint.ToString() +
+		                                                        " sent a malformed result: " +
+		                                                        ErrorData(error).RawMessage());
+	}
+	return attempt;
+}
+
+Status RemoteTransaction::SetSchema(RemoteCluster &cluster, RemoteSession &session, const std::string &schema,
+                                    const RemoteBudget &budget) {
+	if (session.search_schema == schema) {
+		return Status::Ok();
+	}
+	auto wanted = schema.empty() ? std::string("main") : schema;
+	RemoteStatement use;
+	use.schema = session.search_schema;
+	use.sql = "USE " + duckdb::SQLIdentifier::ToString(wanted);
+	auto attempt = TryPrepare(cluster, session, use, "", cluster.RandomUuid(), duckdb::optional_idx(), budget);
+	if (attempt.is_error) {
+		return Status(ErrorCode::Unavailable, "the node refused USE " + wanted + ": " + attempt.error.message);
+	}
+	if (attempt.transport.IsOk()) {
+		session.search_schema = schema;
+	}
+	return attempt.transport;
+}
+
+std::unique_ptr<RemoteStream> RemoteTransaction::Run(ClientContext &context, const RemoteStatement &statement) {
+	context.InterruptCheck();
+	auto stream = IsExplicit() ? RunExplicit(context, statement) : RunAutocommit(context, statement);
+	if (statement.ddl) {
+		std::lock_guard<std::mutex> guard(schema_lock);
+		own_schema_changes = own_schema_changes || IsExplicit();
+		snapshot.reset();
+		fresh_in_statement = false;
+	}
+	return stream;
+}
+
+//! Sleeps in small steps; false when the user interrupted.
+static bool PauseMs(uint64_t pause_ms, const RemoteBudget &budget) {
+	for (uint64_t waited = 0; waited < pause_ms && !budget.Expired(); waited += 5) {
+		if (budget.Interrupted()) {
+			return false;
+		}
+		std::this_thread::sleep_for(std::chrono::milliseconds(5));
+	}
+	return true;
+}
+
+std::unique_ptr<RemoteStream> RemoteTransaction::RunAutocommit(ClientContext &context,
+                                                               const RemoteStatement &statement) {
+	auto budget = Budget(context);
+	auto request_id = statement.effect ? HugeintToHex(RemoteCluster::RandomUuid()) : std::string();
+	auto what = std::string(statement.effect ? "the statement" : "the query");
+	bool maybe_done = false;
+	uint64_t pause_ms = 5;
+	while (true) {
+		Attempt attempt;
+		auto acquired = cluster->Acquire(budget);
+		if (!acquired.IsOk()) {
+			attempt.transport = acquired.GetStatus();
+			ThrowFailure(attempt, what, maybe_done);
+		}
+		auto node_session = acquired.Value();
+		// The deadline is about finding a node that takes the statement; a read runs as long as its node lives.
+		auto wait = statement.effect ? budget : Unbounded(context);
+		attempt = TryPrepare(*cluster, *node_session, statement, request_id, RemoteCluster::RandomUuid(),
+		                     duckdb::optional_idx(), wait);
+		if (attempt.transport.IsOk() && !attempt.is_error) {
+			return std::make_unique<RemoteStream>(cluster, node_session, true, RemoteStreamStart::From(std::move(attempt.response)));
+		}
+		auto code = attempt.transport.Code();
+		maybe_done = maybe_done || (statement.effect && (code == ErrorCode::OutcomeUnknown ||
+		                                                 code == ErrorCode::DeadlineExceeded));
+		if (!attempt.retry || budget.Expired()) {
+			if (attempt.is_error) {
+				cluster->Release(node_session);
+			}
+			ThrowFailure(attempt, what, maybe_done);
+		}
+		if (attempt.is_error && !node_session->lost) {
+			cluster->Release(node_session);
+			if (!PauseMs(pause_ms, budget)) {
+				throw duckdb::InterruptException();
+			}
+			pause_ms = std::min<uint64_t>(pause_ms * 2, 200);
+		}
+		if (!node_session->lost || !attempt.transport.IsOk()) {
+			cluster->MoveOn(node_session->endpoint);
+		}
+	}
+}
+
+void RemoteTransaction::Break(const std::string &reason) {
+	if (session) {
+		cluster->MoveOn(session->endpoint);
+	}
+	broken = reason;
+}
+
+std::shared_ptr<RemoteSession> RemoteTransaction::Begun(const RemoteBudget &budget) {
+	if (!broken.empty()) {
+		throw TransactionException("the transaction cannot go on and was rolled back: %s. Run ROLLBACK, then the "
+		                           "whole transaction again",
+		                           broken);
+	}
+	if (session) {
+		return session;
+	}
+	uint64_t pause_ms = 5;
+	RemoteStatement begin;
+	begin.sql = "BEGIN TRANSACTION";
+	while (true) {
+		auto acquired = cluster->Acquire(budget);
+		Attempt attempt;
+		if (!acquired.IsOk()) {
+			attempt.transport = acquired.GetStatus();
+			ThrowFailure(attempt, "BEGIN", false);
+		}
+		auto node_session = acquired.Value();
+		attempt = TryPrepare(*cluster, *node_session, begin, "", RemoteCluster::RandomUuid(), duckdb::optional_idx(),
+		                     budget);
+		if (attempt.transport.IsOk() && !attempt.is_error) {
+			session = node_session;
+			return session;
+		}
+		cluster->Discard(node_session);
+		if (!attempt.retry || budget.Expired()) {
+			ThrowFailure(attempt, "BEGIN", false);
+		}
+		cluster->MoveOn(node_session->endpoint);
+		if (!PauseMs(pause_ms, budget)) {
+			throw duckdb::InterruptException();
+		}
+		pause_ms = std::min<uint64_t>(pause_ms * 2, 200);
+	}
+}
+
+std::unique_ptr<RemoteStream> RemoteTransaction::RunExplicit(ClientContext &context, const RemoteStatement &statement) {
+	std::lock_guard<std::mutex> guard(lock);
+	auto node_session = Begun(Budget(context));
+	auto uuid = RemoteCluster::RandomUuid();
+	Attempt attempt;
+	// The same query uuid in the same session is the same statement, so a lost answer is asked for once more.
+	for (int round = 0; round < 2; round++) {
+		attempt = TryPrepare(*cluster, *node_session, statement, "", uuid, duckdb::optional_idx(), Unbounded(context));
+		if (attempt.transport.Code() != ErrorCode::OutcomeUnknown || round == 1) {
+			break;
+		}
+		node_session->lost = false;
+	}
+	if (attempt.transport.IsOk() && !attempt.is_error) {
+		return std::make_unique<RemoteStream>(cluster, node_session, false, RemoteStreamStart::From(std::move(attempt.response)));
+	}
+	if (node_session->lost && attempt.transport.Code() != ErrorCode::Cancelled) {
+		Break("node " + node_session->endpoint.ToString() + " was lost (" +
+		      (attempt.is_error ? attempt.error.message : attempt.transport.Message()) + ")");
+		throw TransactionException("%s; the transaction was rolled back. Run it again", broken);
+	}
+	ThrowFailure(attempt, "the statement", false);
+}
+
+void RemoteTransaction::RequireExplicit() {
+	std::lock_guard<std::mutex> guard(lock);
+	autocommit = false;
+}
+
+//===----------------------------------------------------------------------===//
+// End of a transaction
+//===----------------------------------------------------------------------===//
+
+ErrorData RemoteTransaction::Commit(ClientContext &context) {
+	std::lock_guard<std::mutex> guard(lock);
+	if (!broken.empty()) {
+		return ErrorData(duckdb::ExceptionType::TRANSACTION,
+		                 "the transaction was rolled back: " + broken + ". Run it again");
+	}
+	if (!session) {
+		return ErrorData();
+	}
+	auto budget = Budget(context);
+	budget.interrupted = {}; // a COMMIT on its way is not stopped: its outcome would be unknown
+	RemoteStatement commit;
+	commit.sql = "COMMIT";
+	commit.schema = session->search_schema;
+	auto request_id = HugeintToHex(RemoteCluster::RandomUuid());
+	auto uuid = RemoteCluster::RandomUuid();
+	Attempt attempt;
+	uint64_t pause_ms = 5;
+	while (true) {
+		attempt = TryPrepare(*cluster, *session, commit, request_id, uuid, duckdb::optional_idx(), budget);
+		if (attempt.transport.IsOk() && !attempt.is_error) {
+			cluster->Release(session);
+			session.reset();
+			return ErrorData();
+		}
+		if (!attempt.retry || budget.Expired() || session->lost) {
+			break;
+		}
+		PauseMs(pause_ms, budget);
+		pause_ms = std::min<uint64_t>(pause_ms * 2, 200);
+	}
+	auto ended = session;
+	session.reset();
+	try {
+		if (attempt.is_error && !ended->lost) {
+			cluster->Discard(ended); // the node rolled back; a fresh session is the simplest clean state
+			ThrowFailure(attempt, "COMMIT", false);
+		}
+		cluster->MoveOn(ended->endpoint);
+		return CommitElsewhere(request_id, budget, std::move(attempt));
+	} catch (std::exception &error) {
+		return ErrorData(error);
+	}
+}
+
+//! The node was lost while it committed. Any node knows the outcome by the request id once it applied the entry.
+ErrorData RemoteTransaction::CommitElsewhere(const std::string &request_id, const RemoteBudget &budget, Attempt last) {
+	RemoteStatement commit;
+	commit.sql = "COMMIT";
+	uint64_t pause_ms = 5;
+	while (!budget.Expired()) {
+		auto acquired = cluster->Acquire(budget);
+		if (!acquired.IsOk()) {
+			last.transport = acquired.GetStatus();
+			break;
+		}
+		auto other = acquired.Value();
+		commit.schema = other->search_schema;
+		last = TryPrepare(*cluster, *other, commit, request_id, RemoteCluster::RandomUuid(), duckdb::optional_idx(),
+		                  budget);
+		if (last.transport.IsOk() && !last.is_error) {
+			cluster->Release(other);
+			return ErrorData();
+		}
+		if (last.is_error && !last.retry) {
+			cluster->Release(other);
+			ThrowFailure(last, "COMMIT", false);
+		}
+		if (!last.transport.IsOk()) {
+			cluster->MoveOn(other->endpoint);
+		} else {
+			cluster->Release(other);
+		}
+		PauseMs(pause_ms, budget);
+		pause_ms = std::min<uint64_t>(pause_ms * 2, 200);
+	}
+	last.is_error = false;
+	ThrowFailure(last, "COMMIT", true);
+}
+
+void RemoteTransaction::Rollback() {
+	std::lock_guard<std::mutex> guard(lock);
+	if (!session) {
+		return;
+	}
+	auto ended = std::move(session);
+	session.reset();
+	if (ended->lost) {
+		return;
+	}
+	RemoteStatement rollback;
+	rollback.sql = "ROLLBACK";
+	rollback.schema = ended->search_schema;
+	auto attempt = TryPrepare(*cluster, *ended, rollback, "", RemoteCluster::RandomUuid(), duckdb::optional_idx(),
+	                          RemoteBudget::ForMs(ROLLBACK_TIMEOUT_MS));
+	if (attempt.transport.IsOk() && !attempt.is_error) {
+		cluster->Release(ended);
+	} else {
+		cluster->Discard(ended); // the node rolls back with the session
+	}
+}
+
+//===----------------------------------------------------------------------===//
+// Schema as the transaction sees it
+//===----------------------------------------------------------------------===//
+
+//! Caller holds schema_lock.
+void RemoteTransaction::NoteStatement(ClientContext &context) {
+	auto number = duckdb::MetaTransaction::Get(context).GetActiveQuery();
+	if (number != statement_number) {
+		statement_number = number;
+		fresh_in_statement = false;
+		looked_up.clear();
+		pieces.clear();
+	}
+}
+
+bool RemoteTransaction::NoteLookup(ClientContext &context, const std::string &name) {
+	std::lock_guard<std::mutex> guard(schema_lock);
+	NoteStatement(context);
+	return !looked_up.insert(name).second;
+}
+
+void RemoteTransaction::RegisterPiece(ClientContext &context, std::shared_ptr<RemoteStreamSlot> slot) {
+	std::vector<std::unique_ptr<RemoteStream>> dropped; // closed after the locks are free
+	{
+		std::lock_guard<std::mutex> guard(schema_lock);
+		NoteStatement(context);
+		pieces.push_back(std::move(slot));
+		if (pieces.size() < 2 || !autocommit) {
+			return;
+		}
+		for (auto &piece : pieces) {
+			dropped.push_back(piece->Take());
+		}
+	}
+	RequireExplicit();
+}
+
+static std::shared_ptr<RemoteSnapshot> LoadSnapshot(ClientContext &context, RemoteTransaction &transaction,
+                                                    RemoteCatalog &catalog) {
+	auto version = transaction.Cluster().CatalogVersion();
+	auto result = std::make_shared<RemoteSnapshot>(catalog, version);
+	RemoteStatement statement;
+	statement.sql = RemoteSnapshot::Query();
+	auto stream = transaction.Run(context, statement);
+	while (auto chunk = stream->Next(context)) {
+		result->AddRows(*chunk);
+	}
+	return result;
+}
+
+std::shared_ptr<RemoteSnapshot> RemoteTransaction::Snapshot(ClientContext &context, bool fresh) {
+	std::unique_lock<std::mutex> guard(schema_lock);
+	NoteStatement(context);
+	if (own_schema_changes) {
+		if (!snapshot) {
+			guard.unlock();
+			auto loaded = LoadSnapshot(context, *this, catalog);
+			guard.lock();
+			snapshot = loaded;
+			kept.push_back(loaded);
+		}
+		return snapshot;
+	}
+	if (fresh && !fresh_in_statement) {
+		guard.unlock();
+		catalog.CheckVersion(Budget(context));
+		guard.lock();
+		fresh_in_statement = true;
+	}
+	auto shared = catalog.Shared();
+	if (!shared || shared->Version() != cluster->CatalogVersion() || (fresh && !cluster->IsOurs())) {
+		guard.unlock();
+		shared = LoadSnapshot(context, *this, catalog);
+		catalog.SetShared(shared);
+		guard.lock();
+		fresh_in_statement = true;
+	}
+	if (kept.empty() || kept.back() != shared) {
+		kept.push_back(shared);
+	}
+	return shared;
+}
+
+//===----------------------------------------------------------------------===//
+// RemoteTransactionManager
+//===----------------------------------------------------------------------===//
+
+RemoteTransactionManager::RemoteTransactionManager(duckdb::AttachedDatabase &db, RemoteCatalog &catalog_p)
+    : TransactionManager(db), catalog(catalog_p) {
+}
+
+duckdb::Transaction &RemoteTransactionManager::StartTransaction(ClientContext &context) {
+	auto transaction = duckdb::make_uniq<RemoteTransaction>(*this, context, catalog);
+	auto &result = *transaction;
+	std::lock_guard<std::mutex> guard(lock);
+	transactions[result] = std::move(transaction);
+	return result;
+}
+
+ErrorData RemoteTransactionManager::CommitTransaction(ClientContext &context, duckdb::Transaction &transaction) {
+	auto error = transaction.Cast<RemoteTransaction>().Commit(context);
+	std::lock_guard<std::mutex> guard(lock);
+	transactions.erase(transaction);
+	return error;
+}
+
+void RemoteTransactionManager::RollbackTransaction(duckdb::Transaction &transaction) {
+	transaction.Cast<RemoteTransaction>().Rollback();
+	std::lock_guard<std::mutex> guard(lock);
+	transactions.erase(transaction);
+}
+
+void RemoteTransactionManager::Checkpoint(ClientContext &, bool) {
+	// Nodes checkpoint on their own; a client's CHECKPOINT has nothing to do here.
+}
+
+} // namespace sql
+} // namespace quack
