@@ -8,7 +8,7 @@ namespace transport {
 
 namespace {
 
-constexpr size_t READ_SIZE = 256 * 1024;
+constexpr size_t READ_SIZE = 64 * 1024;
 constexpr size_t WRITE_SIZE = 256 * 1024;
 //! Unsent bytes the kernel takes: what is there cannot be passed by an urgent message any more.
 constexpr int NOT_SENT_BYTES_MAX = 256 * 1024;

@@ -21,10 +21,10 @@ uint64_t RandomSeed() {
 
 } // namespace
 
-PeerLink::PeerLink(TransportCore &core_p, PeerAddress address_p)
+PeerLink::PeerLink(TransportCore &core_p, PeerAddress address_p, std::shared_ptr<ReceiveCounters> counters_p)
     : core(core_p), peer(address_p.node_id), queue(std::make_shared<MessageQueue>(core_p.config.send_queue_bytes_max)),
-      counters(std::make_shared<ReceiveCounters>()), dial_timer(*core_p.io), retry_timer(*core_p.io),
-      resolver(*core_p.io), jitter(RandomSeed()), address(std::move(address_p)) {
+      counters(std::move(counters_p)), dial_timer(*core_p.io), retry_timer(*core_p.io), resolver(*core_p.io),
+      jitter(RandomSeed()), address(std::move(address_p)) {
 	status.node_id = peer;
 	status.last_error = "not dialed yet";
 }
@@ -272,7 +272,7 @@ void PeerLink::DialTimedOut() {
 }
 
 void PeerLink::DialFailed(const std::string &reason) {
-	NoteFailure("peer '" + peer + "' at " + AddressText() + ": " + reason);
+	NoteFailure("peer_unreachable", "peer '" + peer + "' at " + AddressText() + ": " + reason);
 	ScheduleDial();
 }
 
@@ -297,7 +297,7 @@ void PeerLink::ScheduleDial() {
 	});
 }
 
-void PeerLink::NoteFailure(const std::string &reason) {
+void PeerLink::NoteFailure(const char *event, const std::string &reason) {
 	{
 		std::lock_guard<std::mutex> guard(lock);
 		status.last_error = reason;
@@ -306,8 +306,7 @@ void PeerLink::NoteFailure(const std::string &reason) {
 	if (reason != logged_reason || now - logged_at > REPEATED_LOG_INTERVAL) {
 		logged_reason = reason;
 		logged_at = now;
-		Log(LogLevel::Warn, "transport", "peer_unreachable",
-		    {{"node", core.config.node_id}, {"peer", peer}, {"reason", reason}});
+		Log(LogLevel::Warn, "transport", event, {{"node", core.config.node_id}, {"peer", peer}, {"reason", reason}});
 	}
 }
 
@@ -340,7 +339,7 @@ void PeerLink::OnSessionDown(const OutboundSession &down, const std::string &rea
 		status.last_receive = ended->LastReceive();
 		status.dropped_messages += queue->Close();
 	}
-	NoteFailure(reason);
+	NoteFailure(was_up ? "peer_down" : "peer_unreachable", reason);
 	// A session that lived shows that dialing works: start over with short delays.
 	if (was_up && core.clock.Now() - up_since > core.config.backoff_max) {
 		failure_count = 0;

@@ -9,16 +9,13 @@ namespace transport {
 
 class PeerLink final : public OutboundOwner, public std::enable_shared_from_this<PeerLink> {
 public:
-	PeerLink(TransportCore &core_p, PeerAddress address_p);
+	PeerLink(TransportCore &core_p, PeerAddress address_p, std::shared_ptr<ReceiveCounters> counters_p);
 
 	//! Any thread.
 	Status Send(Lane lane, std::string bytes);
 	//! Any thread. The caller has made sure that the event loop will run what is posted.
 	void Call(const std::string &method, std::string body, MonotonicNs timeout, Responder respond);
 	PeerStatus GetStatus() const;
-	const std::shared_ptr<ReceiveCounters> &Counters() const {
-		return counters;
-	}
 
 	//! Event loop only, all of the following.
 	void Start();
@@ -43,7 +40,7 @@ private:
 	void DialTimedOut();
 	void DialFailed(const std::string &reason);
 	void ScheduleDial();
-	void NoteFailure(const std::string &reason);
+	void NoteFailure(const char *event, const std::string &reason);
 	std::string AddressText() const;
 
 	TransportCore &core;

@@ -132,8 +132,7 @@ void InboundSession::OnData(int32_t stream, ByteView bytes) {
 			core.handler.OnMessage(peer, std::move(message));
 		});
 		if (!status.IsOk()) {
-			http2.Goaway(status.Message());
-			Break("from '" + peer + "': " + status.Message());
+			EndWithWords("from '" + peer + "': " + status.Message());
 		}
 		break;
 	}
@@ -272,6 +271,13 @@ void InboundSession::RefuseDialer(int32_t stream, int http_status, const std::st
 	core.Refuse(RemoteText(), claimed, words);
 	http2.SubmitResponse(stream, http_status, {}, words);
 	http2.Goaway("");
+	EndAfterFlush();
+	Leave(words);
+}
+
+void InboundSession::EndWithWords(const std::string &words) {
+	core.Refuse(RemoteText(), claimed, words);
+	http2.Goaway(words);
 	EndAfterFlush();
 	Leave(words);
 }

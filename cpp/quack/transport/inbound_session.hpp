@@ -71,6 +71,8 @@ private:
 	void Reject(int32_t stream, int http_status, const std::string &words);
 	//! Answers with the words, records the refusal and closes in order.
 	void RefuseDialer(int32_t stream, int http_status, const std::string &words);
+	//! The same for an established session: the words travel in GOAWAY.
+	void EndWithWords(const std::string &words);
 	void Leave(const std::string &reason);
 
 	InboundOwner &owner;

@@ -102,16 +102,17 @@ void Listener::HandleAccept(const asio::error_code &error, asio::ip::tcp::socket
 	}
 	auto connection = std::make_shared<Connection>(core.io, std::move(socket));
 	if (pending.size() >= core.config.handshakes_max) {
-		core.Refuse(connection->RemoteText(), "",
-		            "more than " + std::to_string(core.config.handshakes_max) +
-		                " unfinished handshakes (handshakes_max); retry later");
-		connection->Close();
-	} else {
-		auto handshake = std::make_shared<InboundHandshake>(core, *this, connection);
-		pending.insert(handshake);
-		pending_count = pending.size();
-		handshake->Begin();
+		// The oldest goes: slow connections then cannot keep peers out.
+		auto oldest = pending.begin()->second;
+		oldest->Refuse("the oldest of more than " + std::to_string(core.config.handshakes_max) +
+		                   " unfinished handshakes (handshakes_max) made room",
+		               nullptr);
 	}
+	auto number = ++accept_number;
+	auto handshake = std::make_shared<InboundHandshake>(core, *this, number, connection);
+	pending[number] = handshake;
+	pending_count = pending.size();
+	handshake->Begin();
 	AcceptMore();
 }
 
@@ -121,14 +122,14 @@ void Listener::Close() {
 	acceptor.close(ignored);
 	retry_timer.cancel();
 	auto leaving = pending;
-	for (auto &handshake : leaving) {
-		handshake->Close();
+	for (auto &entry : leaving) {
+		entry.second->Close();
 	}
 }
 
-InboundHandshake::InboundHandshake(TransportCore &core_p, Listener &listener_p,
+InboundHandshake::InboundHandshake(TransportCore &core_p, Listener &listener_p, uint64_t number_p,
                                    std::shared_ptr<Connection> connection_p)
-    : core(core_p), listener(listener_p), connection(std::move(connection_p)), timer(*core_p.io) {
+    : core(core_p), listener(listener_p), number(number_p), connection(std::move(connection_p)), timer(*core_p.io) {
 }
 
 void InboundHandshake::Begin() {
@@ -150,7 +151,7 @@ void InboundHandshake::Begin() {
 void InboundHandshake::Leave() {
 	is_left = true;
 	timer.cancel();
-	listener.pending.erase(shared_from_this());
+	listener.pending.erase(number);
 	listener.pending_count = listener.pending.size();
 }
 

@@ -5,7 +5,6 @@
 #include <functional>
 #include <list>
 #include <map>
-#include <set>
 #include <thread>
 
 #include "quack/transport/inbound_session.hpp"
@@ -75,7 +74,8 @@ private:
 	InboundOwner &owner;
 	asio::ip::tcp::acceptor acceptor;
 	asio::steady_timer retry_timer;
-	std::set<std::shared_ptr<InboundHandshake>> pending;
+	std::map<uint64_t, std::shared_ptr<InboundHandshake>> pending; //! oldest first
+	uint64_t accept_number = 0;
 	std::atomic<size_t> pending_count {0};
 	ByteStreamPool streams;
 	uint16_t port = 0;
@@ -85,10 +85,13 @@ private:
 //! One accepted connection until it is known who speaks which protocol.
 class InboundHandshake final : public ConnectionEvents, public std::enable_shared_from_this<InboundHandshake> {
 public:
-	InboundHandshake(TransportCore &core_p, Listener &listener_p, std::shared_ptr<Connection> connection_p);
+	InboundHandshake(TransportCore &core_p, Listener &listener_p, uint64_t number_p,
+	                 std::shared_ptr<Connection> connection_p);
 
 	void Begin();
 	void Close();
+	//! Records, sends an HTTP/1.1 answer when a status line is given, closes.
+	void Refuse(const std::string &reason, const char *http_status_line);
 
 	void OnHandshake() override;
 	void OnBytes(ByteView bytes) override;
@@ -101,12 +104,11 @@ private:
 	void SortBeforeTls();
 	void BecomePeer(ByteView bytes);
 	void BecomeByteStream(std::string bytes);
-	//! Records, sends an HTTP/1.1 answer when the other side can read one, closes.
-	void Refuse(const std::string &reason, const char *http_status_line);
 	void Leave();
 
 	TransportCore &core;
 	Listener &listener;
+	const uint64_t number;
 	const std::shared_ptr<Connection> connection;
 	asio::steady_timer timer;
 	std::string first_bytes;

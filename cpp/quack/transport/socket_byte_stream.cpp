@@ -101,7 +101,7 @@ Result<size_t> SocketByteStream::Read(char *buffer, size_t size, MonotonicNs tim
 	if (!channel) {
 		return Receive(buffer, size, deadline);
 	}
-	std::string ciphertext(CIPHER_READ_SIZE, '\0');
+	receive_buffer.resize(CIPHER_READ_SIZE);
 	while (!is_at_end) {
 		std::string to_send;
 		{
@@ -117,7 +117,7 @@ Result<size_t> SocketByteStream::Read(char *buffer, size_t size, MonotonicNs tim
 		if (!sent.IsOk()) {
 			return sent;
 		}
-		auto received = Receive(&ciphertext[0], ciphertext.size(), deadline);
+		auto received = Receive(&receive_buffer[0], receive_buffer.size(), deadline);
 		if (!received.IsOk()) {
 			return received;
 		}
@@ -126,7 +126,7 @@ Result<size_t> SocketByteStream::Read(char *buffer, size_t size, MonotonicNs tim
 			break;
 		}
 		std::lock_guard<std::mutex> guard(lock);
-		channel->Feed(ByteView(ciphertext.data(), received.Value()));
+		channel->Feed(ByteView(receive_buffer.data(), received.Value()));
 	}
 	return size_t(0);
 }

@@ -48,6 +48,7 @@ private:
 	std::unique_ptr<TlsChannel> channel;
 	std::string unsent; //! sealed bytes
 	std::string first_bytes;
+	std::string receive_buffer; //! of the reading thread
 	bool is_at_end = false;
 };
 

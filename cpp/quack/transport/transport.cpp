@@ -1,6 +1,8 @@
 #include "quack/transport/transport.hpp"
 
+#include <list>
 #include <map>
+#include <set>
 #include <shared_mutex>
 
 #include "quack/common/log.hpp"
@@ -19,6 +21,9 @@ class Http2Transport final : public Transport, public InboundOwner {
 public:
 	Http2Transport(const TransportConfig &config, TransportHandler &handler)
 	    : core(config, handler), loop(core.io), listener(core, *this), certificate_timer(*core.io) {
+		core.on_refused = [this](const std::string &claimed, const std::string &reason) {
+			NoteRefusal(claimed, reason);
+		};
 	}
 	~Http2Transport() override {
 		Stop();
@@ -53,10 +58,15 @@ private:
 	enum class State { New, Running, Stopped };
 
 	Status SendOn(Lane lane, const std::string &peer, std::string bytes);
+	std::shared_ptr<PeerLink> MakeLink(const PeerAddress &peer) {
+		return std::make_shared<PeerLink>(core, peer, CountersLocked(peer.node_id));
+	}
 	std::shared_ptr<PeerLink> FindLink(const std::string &peer) const;
 	Status CheckConfig() const;
 	void CheckCertificates();
 	void StopOnLoop();
+	void NoteRefusal(const std::string &claimed, const std::string &reason);
+	std::shared_ptr<ReceiveCounters> CountersLocked(const std::string &peer);
 
 	TransportCore core;
 	EventLoop loop;
@@ -64,6 +74,7 @@ private:
 	asio::steady_timer certificate_timer;
 	//! Event loop only.
 	std::set<std::shared_ptr<InboundSession>> inbound;
+	std::list<std::shared_ptr<InboundSession>> unproven; //! before their hello, oldest first
 	std::map<std::string, std::shared_ptr<InboundSession>> inbound_by_peer;
 	bool is_stopping = false;
 
@@ -72,6 +83,8 @@ private:
 	mutable std::shared_mutex lock;
 	State state = State::New;
 	std::map<std::string, std::shared_ptr<PeerLink>> links;
+	//! Of all peers ever seen: they outlive a removal from the set.
+	std::map<std::string, std::shared_ptr<ReceiveCounters>> counters;
 };
 
 Status Http2Transport::CheckConfig() const {
@@ -179,7 +192,7 @@ void Http2Transport::SetPeers(const std::vector<PeerAddress> &peers) {
 			continue;
 		}
 		auto known = links.find(peer.node_id);
-		auto link = known != links.end() ? known->second : std::make_shared<PeerLink>(core, peer);
+		auto link = known != links.end() ? known->second : MakeLink(peer);
 		wanted[peer.node_id] = link;
 		if (state == State::Running) {
 			asio::post(*core.io, [link, peer] {
@@ -187,7 +200,7 @@ void Http2Transport::SetPeers(const std::vector<PeerAddress> &peers) {
 				link->Start();
 			});
 		} else if (known != links.end()) {
-			link = wanted[peer.node_id] = std::make_shared<PeerLink>(core, peer);
+			link = wanted[peer.node_id] = MakeLink(peer);
 		}
 	}
 	for (auto &entry : links) {
@@ -257,42 +270,59 @@ TransportStatus Http2Transport::GetTransportStatus() const {
 
 void Http2Transport::OnInboundBegun(const std::shared_ptr<InboundSession> &session) {
 	inbound.insert(session);
+	unproven.push_back(session);
+	if (unproven.size() > core.config.handshakes_max) {
+		auto oldest = unproven.front();
+		oldest->Break("the oldest of too many sessions without a hello (handshakes_max) made room");
+	}
 }
 
 void Http2Transport::OnInboundUp(const std::shared_ptr<InboundSession> &session) {
+	unproven.remove(session);
 	auto &slot = inbound_by_peer[session->Peer()];
 	auto older = slot;
 	slot = session;
 	if (older) {
 		older->Break("a newer session of '" + session->Peer() + "' took its place");
 	}
+	CountersOf(session->Peer())->is_inbound_up = true;
 	std::shared_lock<std::shared_mutex> guard(lock);
 	if (auto link = FindLink(session->Peer())) {
-		link->Counters()->is_inbound_up = true;
 		asio::post(*core.io, [link] { link->DialSoon(); });
 	}
 }
 
 void Http2Transport::OnInboundGone(const std::shared_ptr<InboundSession> &session, const std::string &reason) {
 	inbound.erase(session);
+	unproven.remove(session);
 	auto slot = inbound_by_peer.find(session->Peer());
-	auto was_current = slot != inbound_by_peer.end() && slot->second == session;
-	if (was_current) {
-		inbound_by_peer.erase(slot);
+	if (slot == inbound_by_peer.end() || slot->second != session) {
+		return;
 	}
-	std::shared_lock<std::shared_mutex> guard(lock);
-	auto link = FindLink(session->Peer().empty() ? session->Claimed() : session->Peer());
-	if (link && session->Peer().empty()) {
-		link->NoteInboundRefusal(reason);
-	} else if (link && was_current) {
-		link->Counters()->is_inbound_up = false;
+	inbound_by_peer.erase(slot);
+	CountersOf(session->Peer())->is_inbound_up = false;
+	Log(LogLevel::Info, "transport", "inbound_session_ended",
+	    {{"node", core.config.node_id}, {"peer", session->Peer()}, {"reason", reason}});
+}
+
+std::shared_ptr<ReceiveCounters> Http2Transport::CountersLocked(const std::string &peer) {
+	auto &entry = counters[peer];
+	if (!entry) {
+		entry = std::make_shared<ReceiveCounters>();
 	}
+	return entry;
 }
 
 std::shared_ptr<ReceiveCounters> Http2Transport::CountersOf(const std::string &peer) {
+	std::unique_lock<std::shared_mutex> guard(lock);
+	return CountersLocked(peer);
+}
+
+void Http2Transport::NoteRefusal(const std::string &claimed, const std::string &reason) {
 	std::shared_lock<std::shared_mutex> guard(lock);
-	auto link = FindLink(peer);
-	return link ? link->Counters() : std::make_shared<ReceiveCounters>();
+	if (auto link = FindLink(claimed)) {
+		link->NoteInboundRefusal(reason);
+	}
 }
 
 } // namespace

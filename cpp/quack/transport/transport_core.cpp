@@ -8,6 +8,8 @@ namespace transport {
 namespace {
 
 constexpr size_t REFUSALS_MAX = 64;
+//! A flood of bad connections must not become a flood of log lines; the counter goes on.
+constexpr uint32_t LOG_LINES_PER_SECOND_MAX = 20;
 
 } // namespace
 
@@ -31,9 +33,20 @@ uint64_t RefusalLog::Count() const {
 }
 
 void TransportCore::Refuse(const std::string &remote, const std::string &claimed, const std::string &reason) {
+	auto now = clock.Now();
+	if (now - log_second_start > NS_PER_SECOND) {
+		log_second_start = now;
+		logged_in_second = 0;
+	}
+	refusals.Add({remote, reason, now});
+	if (on_refused) {
+		on_refused(claimed, reason);
+	}
+	if (++logged_in_second > LOG_LINES_PER_SECOND_MAX) {
+		return;
+	}
 	Log(LogLevel::Warn, "transport", "connection_refused",
 	    {{"node", config.node_id}, {"remote", remote}, {"claimed", Printable(claimed, 256)}, {"reason", reason}});
-	refusals.Add({remote, reason, clock.Now()});
 }
 
 } // namespace transport

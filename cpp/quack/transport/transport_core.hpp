@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 
@@ -61,8 +62,16 @@ struct TransportCore {
 	TlsContextStore tls;
 	RefusalLog refusals;
 
-	//! Logs and remembers; `claimed` is the name the other side gave, unproven, may be empty.
+	//! Told of every refusal with the claimed name; set before the loop runs.
+	std::function<void(const std::string &claimed, const std::string &reason)> on_refused;
+
+	//! Event loop. Logs (bounded per second) and remembers; `claimed` is the name the other side gave, unproven, may be
+	//! empty.
 	void Refuse(const std::string &remote, const std::string &claimed, const std::string &reason);
+
+private:
+	MonotonicNs log_second_start = 0;
+	uint32_t logged_in_second = 0;
 };
 
 inline std::chrono::nanoseconds Nanoseconds(MonotonicNs duration) {
