@@ -408,26 +408,33 @@ void SimNode::OnApplyDone() {
 		raft::Entry entry = std::move(apply_queue.front());
 		apply_queue.pop_front();
 		CommandOutcome outcome = machine.Apply(entry);
-		auto match = [&](const PendingWrite &write) {
-			return write.index == entry.index;
-		};
-		auto write = std::find_if(pending_writes.begin(), pending_writes.end(), match);
-		if (write == pending_writes.end()) {
-			continue;
-		}
-		PendingWrite found = *write;
-		pending_writes.erase(write);
-		if (found.term == entry.term) {
-			listener.OnWriteApplied(*this, found.op, outcome);
-		} else {
-			listener.OnWriteRefused(*this, found.op, Status(ErrorCode::Unavailable, "another entry took its place"));
-		}
+		AnswerWrites(entry, outcome);
 	}
 	ServeReads();
 	raft::AppliedEvent applied;
 	applied.index = machine.AppliedIndex();
 	Step(applied);
 	StartApply();
+}
+
+void SimNode::AnswerWrites(const raft::Entry &entry, const CommandOutcome &outcome) {
+	// Several proposals may wait for one index: those of earlier terms in office were replaced.
+	std::vector<PendingWrite> decided;
+	for (size_t i = 0; i < pending_writes.size();) {
+		if (pending_writes[i].index != entry.index) {
+			i++;
+			continue;
+		}
+		decided.push_back(pending_writes[i]);
+		pending_writes.erase(pending_writes.begin() + static_cast<ptrdiff_t>(i));
+	}
+	for (const auto &write : decided) {
+		if (write.term == entry.term) {
+			listener.OnWriteApplied(*this, write.op, outcome);
+		} else {
+			listener.OnWriteRefused(*this, write.op, Status(ErrorCode::Unavailable, "another entry took its place"));
+		}
+	}
 }
 
 void SimNode::ProcessAnswers(const raft::Ready &ready) {

@@ -132,6 +132,7 @@ private:
 	void NoteLeadership();
 	void ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Term term_before);
 	void ProcessCommitted(std::vector<raft::Entry> &committed, raft::Role role_before, raft::Term term_before);
+	void AnswerWrites(const raft::Entry &entry, const CommandOutcome &outcome);
 	void ProcessAnswers(const raft::Ready &ready);
 	void Send(std::vector<raft::Message> &messages);
 	void Gate(Gated gated);
