@@ -8,6 +8,7 @@
 #include "duckdb/main/query_result_stream.hpp"
 #include "duckdb/parser/sql_statement.hpp"
 #include "quack/common/prng.hpp"
+#include "quack/sql/read_barrier.hpp"
 #include "quack/sql/sql_error.hpp"
 
 namespace quack {
@@ -173,18 +174,7 @@ public:
 		if (!active || engine == nullptr) {
 			return;
 		}
-		auto barrier = std::make_shared<Barrier>();
-		engine->ReadBarrier(raft::ROOT_GROUP, BARRIER_TIMEOUT, [barrier](Result<raft::LogIndex> index) {
-			std::lock_guard<std::mutex> guard(barrier->lock);
-			barrier->index = index.IsOk() ? index.Value() : 0;
-			barrier->done = true;
-			barrier->changed.notify_all();
-		});
-		std::unique_lock<std::mutex> guard(barrier->lock);
-		barrier->changed.wait(guard, [&] { return barrier->done; });
-		if (barrier->index != 0) {
-			(void)engine->WaitApplied(raft::ROOT_GROUP, barrier->index, BARRIER_TIMEOUT);
-		}
+		(void)WaitForRootGroup(*engine, BARRIER_TIMEOUT);
 	}
 
 	std::optional<CommitOutcome> Find(const RequestId &id) const {
@@ -192,13 +182,6 @@ public:
 	}
 
 private:
-	struct Barrier {
-		std::mutex lock;
-		std::condition_variable changed;
-		bool done = false;
-		raft::LogIndex index = 0;
-	};
-
 	catalog::ReplicatedDatabase *replica;
 	node::ConsensusEngine *engine;
 	bool active;

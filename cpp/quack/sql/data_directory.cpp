@@ -1,0 +1,202 @@
+#include "quack/sql/data_directory.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include "yyjson.hpp"
+
+namespace quack {
+namespace sql {
+
+namespace json = duckdb_yyjson;
+
+namespace {
+
+constexpr uint64_t IDENTITY_FORMAT = 1;
+constexpr size_t SMALL_FILE_MAX = 64 * 1024;
+
+Status Failure(const std::string &what, const std::string &path) {
+	return Status(ErrorCode::IoError, what + " '" + path + "': " + std::generic_category().message(errno));
+}
+
+Status MakeDirectory(const std::string &path) {
+	for (size_t end = 1; end <= path.size(); end++) {
+		if (end != path.size() && path[end] != '/') {
+			continue;
+		}
+		auto part = path.substr(0, end);
+		if (mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
+			return Failure("data_dir: cannot create the directory", part);
+		}
+	}
+	struct stat info {};
+	if (stat(path.c_str(), &info) != 0) {
+		return Failure("data_dir: cannot read", path);
+	}
+	if (!S_ISDIR(info.st_mode)) {
+		return Status(ErrorCode::IoError, "data_dir: '" + path + "' is a file; a directory was expected");
+	}
+	if (access(path.c_str(), R_OK | W_OK | X_OK) != 0) {
+		return Failure("data_dir: cannot read and write in", path);
+	}
+	return Status::Ok();
+}
+
+std::string ReadSmall(int file) {
+	std::string text(SMALL_FILE_MAX, '\0');
+	auto size = pread(file, text.data(), text.size(), 0);
+	text.resize(size > 0 ? static_cast<size_t>(size) : 0);
+	return text;
+}
+
+Status WriteSmall(int file, const std::string &path, const std::string &text) {
+	if (ftruncate(file, 0) != 0 || pwrite(file, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+		return Failure("cannot write", path);
+	}
+	return Status::Ok();
+}
+
+//! Whole and durable or not at all.
+Status Replace(const std::string &directory, const std::string &path, const std::string &text) {
+	auto temporary = path + ".new";
+	auto file = open(temporary.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (file < 0) {
+		return Failure("cannot create", temporary);
+	}
+	auto status = WriteSmall(file, temporary, text);
+	if (status.IsOk() && fsync(file) != 0) {
+		status = Failure("cannot sync", temporary);
+	}
+	close(file);
+	if (status.IsOk() && rename(temporary.c_str(), path.c_str()) != 0) {
+		status = Failure("cannot rename to", path);
+	}
+	auto folder = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (status.IsOk() && (folder < 0 || fsync(folder) != 0)) {
+		status = Failure("cannot sync", directory);
+	}
+	if (folder >= 0) {
+		close(folder);
+	}
+	return status;
+}
+
+std::string Member(json::yyjson_val *root, const char *key) {
+	auto *value = json::yyjson_obj_get(root, key);
+	return json::yyjson_is_str(value) ? std::string(json::yyjson_get_str(value), json::yyjson_get_len(value))
+	                                  : std::string();
+}
+
+std::string IdentityJson(const std::string &cluster_id, const std::string &node_id) {
+	auto *document = json::yyjson_mut_doc_new(nullptr);
+	auto *root = json::yyjson_mut_obj(document);
+	json::yyjson_mut_doc_set_root(document, root);
+	json::yyjson_mut_obj_add_uint(document, root, "format", IDENTITY_FORMAT);
+	json::yyjson_mut_obj_add_strcpy(document, root, "cluster_id", cluster_id.c_str());
+	json::yyjson_mut_obj_add_strcpy(document, root, "node_id", node_id.c_str());
+	size_t size = 0;
+	auto *text = json::yyjson_mut_write(document, json::YYJSON_WRITE_PRETTY, &size);
+	std::string result(text, size);
+	free(text); // NOLINT: allocated by yyjson with malloc
+	json::yyjson_mut_doc_free(document);
+	return result + "\n";
+}
+
+} // namespace
+
+Result<int> DataDirectory::Lock(const std::string &path) {
+	auto file_path = path + "/LOCK";
+	auto file = open(file_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (file < 0) {
+		return Failure("data_dir: cannot open", file_path);
+	}
+	if (flock(file, LOCK_EX | LOCK_NB) != 0) {
+		auto owner = ReadSmall(file);
+		while (!owner.empty() && owner.back() == '\n') {
+			owner.pop_back();
+		}
+		close(file);
+		return Status(ErrorCode::Unavailable, "data_dir '" + path + "' is in use by process " +
+		                                          (owner.empty() ? "(unknown)" : owner) +
+		                                          "; stop that process or give this node a directory of its own");
+	}
+	auto status = WriteSmall(file, file_path, std::to_string(getpid()) + "\n");
+	if (!status.IsOk()) {
+		close(file);
+		return status;
+	}
+	return file;
+}
+
+Result<std::unique_ptr<DataDirectory>> DataDirectory::Open(const std::string &path_p, const std::string &cluster_id,
+                                                           const std::string &node_id) {
+	auto path = path_p;
+	while (path.size() > 1 && path.back() == '/') {
+		path.pop_back();
+	}
+	auto status = MakeDirectory(path);
+	if (!status.IsOk()) {
+		return status;
+	}
+	auto lock = Lock(path);
+	if (!lock.IsOk()) {
+		return lock.GetStatus();
+	}
+	std::unique_ptr<DataDirectory> directory(new DataDirectory(path, lock.Value()));
+	status = directory->CheckIdentity(cluster_id, node_id);
+	for (auto &part : {directory->LogPath(), directory->CatalogPath(), directory->IncomingPath()}) {
+		if (status.IsOk()) {
+			status = MakeDirectory(part);
+		}
+	}
+	if (!status.IsOk()) {
+		return status;
+	}
+	return directory;
+}
+
+DataDirectory::~DataDirectory() {
+	close(lock_file);
+}
+
+Status DataDirectory::CheckIdentity(const std::string &cluster_id, const std::string &node_id) const {
+	auto file_path = path + "/identity.json";
+	auto file = open(file_path.c_str(), O_RDONLY | O_CLOEXEC);
+	if (file < 0 && errno == ENOENT) {
+		return Replace(path, file_path, IdentityJson(cluster_id, node_id));
+	}
+	if (file < 0) {
+		return Failure("data_dir: cannot open", file_path);
+	}
+	auto text = ReadSmall(file);
+	close(file);
+	auto *document = json::yyjson_read(text.data(), text.size(), json::YYJSON_READ_NOFLAG);
+	if (document == nullptr) {
+		return Status(ErrorCode::Corruption,
+		              "'" + file_path + "' is no JSON; restore it from a copy of this node's directory");
+	}
+	auto *root = json::yyjson_doc_get_root(document);
+	auto found_cluster = Member(root, "cluster_id");
+	auto found_node = Member(root, "node_id");
+	json::yyjson_doc_free(document);
+	if (found_cluster != cluster_id) {
+		return Status(ErrorCode::Incompatible, "data_dir '" + path + "' belongs to cluster '" + found_cluster +
+		                                           "', this node is configured for cluster '" + cluster_id +
+		                                           "'; give it another data_dir or mend cluster_id");
+	}
+	if (found_node != node_id) {
+		return Status(ErrorCode::Incompatible, "data_dir '" + path + "' belongs to node '" + found_node +
+		                                           "', this node is '" + node_id +
+		                                           "'; give it another data_dir or mend the node id");
+	}
+	return Status::Ok();
+}
+
+} // namespace sql
+} // namespace quack

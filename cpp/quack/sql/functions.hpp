@@ -1,0 +1,21 @@
+//! What quack_extension.cpp registers, one function per family.
+#pragma once
+
+#include "duckdb/main/extension/extension_loader.hpp"
+
+namespace quack {
+namespace sql {
+
+//! CALL quack_node_start(json), quack_node_stop(), quack_transfer_leadership(node_id), quack_checkpoint().
+void RegisterNodeFunctions(duckdb::ExtensionLoader &loader);
+
+//! quack_raft_status([catalog]), quack_state_hash([catalog]), quack_peers([catalog]),
+//! quack_connection_refusals([catalog]), quack_sessions([catalog]), quack_node_statistics([catalog]),
+//! quack_transaction_outcome(token).
+void RegisterStatusFunctions(duckdb::ExtensionLoader &loader);
+
+//! Settings quack_authentication_function and quack_authorization_function (names and meaning of the official server).
+void RegisterServerSettings(duckdb::ExtensionLoader &loader);
+
+} // namespace sql
+} // namespace quack

@@ -1,0 +1,111 @@
+#include "quack/sql/functions.hpp"
+
+#include "duckdb/function/function_set.hpp"
+#include "duckdb/function/table_function.hpp"
+#include "quack/sql/node_runtime.hpp"
+#include "quack/sql/read_barrier.hpp"
+#include "quack/sql/sql_error.hpp"
+
+namespace quack {
+namespace sql {
+
+using duckdb::LogicalType;
+using duckdb::Value;
+
+namespace {
+
+constexpr MonotonicNs TRANSFER_TIMEOUT = 10 * NS_PER_SECOND;
+
+//! An action and the one text row it answers.
+using Action = std::string (*)(duckdb::ClientContext &, const duckdb::vector<Value> &);
+
+struct ActionInfo final : public duckdb::TableFunctionInfo {
+	explicit ActionInfo(Action action_p) : action(action_p) {
+	}
+	Action action;
+};
+
+struct ActionBindData final : public duckdb::TableFunctionData {
+	Action action = nullptr;
+	duckdb::vector<Value> arguments;
+};
+
+struct ActionState final : public duckdb::GlobalTableFunctionState {
+	bool done = false;
+};
+
+duckdb::unique_ptr<duckdb::FunctionData> BindAction(duckdb::ClientContext &, duckdb::TableFunctionBindInput &input,
+                                                    duckdb::vector<LogicalType> &return_types,
+                                                    duckdb::vector<duckdb::Identifier> &names) {
+	auto data = duckdb::make_uniq<ActionBindData>();
+	data->action = input.info->Cast<ActionInfo>().action;
+	data->arguments = input.inputs;
+	names.push_back(duckdb::Identifier("result"));
+	return_types.push_back(LogicalType::VARCHAR);
+	return std::move(data);
+}
+
+duckdb::unique_ptr<duckdb::GlobalTableFunctionState> InitAction(duckdb::ClientContext &,
+                                                                duckdb::TableFunctionInitInput &) {
+	return duckdb::make_uniq<ActionState>();
+}
+
+void RunAction(duckdb::ClientContext &context, duckdb::TableFunctionInput &input, duckdb::DataChunk &output) {
+	auto &state = input.global_state->Cast<ActionState>();
+	if (state.done) {
+		return;
+	}
+	state.done = true;
+	auto &data = input.bind_data->Cast<ActionBindData>();
+	output.data[0].SetValue(0, Value(data.action(context, data.arguments)));
+	output.SetChildCardinality(1);
+}
+
+void ThrowUnlessOk(const Status &status) {
+	if (!status.IsOk()) {
+		ThrowCoded(status);
+	}
+}
+
+std::string StartNode(duckdb::ClientContext &context, const duckdb::vector<Value> &arguments) {
+	if (arguments[0].IsNull()) {
+		ThrowCoded(Status(ErrorCode::InvalidArgument, "quack_node_start: expected one JSON object, got NULL"));
+	}
+	ThrowUnlessOk(NodeRuntime::Start(*context.db, arguments[0].ToString()));
+	auto runtime = NodeRuntime::Get(*context.db);
+	return "node " + runtime->Config().node_id + " listens on port " + std::to_string(runtime->ListenPort());
+}
+
+std::string StopNode(duckdb::ClientContext &context, const duckdb::vector<Value> &) {
+	ThrowUnlessOk(NodeRuntime::Stop(*context.db));
+	return "stopped";
+}
+
+std::string TransferAction(duckdb::ClientContext &context, const duckdb::vector<Value> &arguments) {
+	auto runtime = NodeRuntime::Get(*context.db);
+	auto target = arguments.empty() || arguments[0].IsNull() ? std::string() : arguments[0].ToString();
+	ThrowUnlessOk(TransferLeadership(runtime->Engine(), raft::ROOT_GROUP, target, TRANSFER_TIMEOUT));
+	return target.empty() ? "leadership handed over" : "leadership handed over to " + target;
+}
+
+void Register(duckdb::ExtensionLoader &loader, const char *name,
+              const std::vector<duckdb::vector<LogicalType>> &argument_lists, Action action) {
+	duckdb::TableFunctionSet set {duckdb::Identifier(name)};
+	for (auto &arguments : argument_lists) {
+		duckdb::TableFunction function(arguments, RunAction, BindAction, InitAction);
+		function.function_info = duckdb::make_shared_ptr<ActionInfo>(action);
+		set.AddFunction(function);
+	}
+	loader.RegisterFunction(set);
+}
+
+} // namespace
+
+void RegisterNodeFunctions(duckdb::ExtensionLoader &loader) {
+	Register(loader, "quack_node_start", {{LogicalType::VARCHAR}}, StartNode);
+	Register(loader, "quack_node_stop", {{}}, StopNode);
+	Register(loader, "quack_transfer_leadership", {{}, {LogicalType::VARCHAR}}, TransferAction);
+}
+
+} // namespace sql
+} // namespace quack

@@ -1,0 +1,238 @@
+#include "quack/sql/node_runtime.hpp"
+
+#include "duckdb/storage/object_cache.hpp"
+#include "quack/common/log.hpp"
+#include "quack/sql/sql_error.hpp"
+#include "quack/storage/segmented_log.hpp"
+
+namespace quack {
+namespace sql {
+
+namespace {
+
+constexpr const char *SLOT_KEY = "quack_node_runtime";
+constexpr MonotonicNs LEADER_AGE_MAX = 50 * NS_PER_MS;
+constexpr uint32_t ENTRY_FORMAT = 1;
+
+//! Where the instance keeps its node. `lock` is held while a node starts or stops.
+struct RuntimeSlot final : public duckdb::ObjectCacheEntry {
+	std::mutex lock;
+	std::shared_ptr<NodeRuntime> runtime;
+	std::mutex pointer_lock; //! guards `runtime` alone, so that status never waits for a start or stop
+
+	static std::string ObjectType() {
+		return SLOT_KEY;
+	}
+	std::string GetObjectType() override {
+		return ObjectType();
+	}
+	duckdb::optional_idx GetEstimatedCacheMemory() const override {
+		return duckdb::optional_idx();
+	}
+	std::shared_ptr<NodeRuntime> Load() {
+		std::lock_guard<std::mutex> guard(pointer_lock);
+		return runtime;
+	}
+	std::shared_ptr<NodeRuntime> Exchange(std::shared_ptr<NodeRuntime> other) {
+		std::lock_guard<std::mutex> guard(pointer_lock);
+		runtime.swap(other);
+		return other;
+	}
+};
+
+duckdb::shared_ptr<RuntimeSlot> SlotOf(duckdb::DatabaseInstance &db) {
+	return db.GetObjectCache().GetOrCreate<RuntimeSlot>(SLOT_KEY);
+}
+
+} // namespace
+
+Status NodeRuntime::Start(duckdb::DatabaseInstance &db, const std::string &config_json) {
+	auto config = ParseNodeConfig(config_json);
+	if (!config.IsOk()) {
+		return config.GetStatus();
+	}
+	auto slot = SlotOf(db);
+	std::lock_guard<std::mutex> guard(slot->lock);
+	if (auto running = slot->Load()) {
+		return Status(ErrorCode::AlreadyExists,
+		              "node '" + running->Config().node_id +
+		                  "' runs in this DuckDB instance already; CALL quack_node_stop() first");
+	}
+	SetLogSink(LogSink(), config.Value().log_level);
+	auto runtime = std::make_shared<NodeRuntime>(db, std::move(config.Value()));
+	auto status = runtime->Build();
+	if (!status.IsOk()) {
+		runtime->Shutdown();
+		return status;
+	}
+	Log(LogLevel::Info, "node", "node_started",
+	    {{"node_id", runtime->config.node_id},
+	     {"cluster_id", runtime->config.cluster_id},
+	     {"port", std::to_string(runtime->ListenPort())}});
+	slot->Exchange(std::move(runtime));
+	return Status::Ok();
+}
+
+Status NodeRuntime::Stop(duckdb::DatabaseInstance &db) {
+	auto slot = SlotOf(db);
+	std::lock_guard<std::mutex> guard(slot->lock);
+	auto runtime = slot->Exchange(nullptr);
+	if (!runtime) {
+		return Status(ErrorCode::NotFound,
+		              "no node runs in this DuckDB instance; CALL quack_node_start(...) starts one");
+	}
+	runtime->Shutdown();
+	Log(LogLevel::Info, "node", "node_stopped", {{"node_id", runtime->config.node_id}});
+	return Status::Ok();
+}
+
+std::shared_ptr<NodeRuntime> NodeRuntime::Find(duckdb::DatabaseInstance &db) {
+	return SlotOf(db)->Load();
+}
+
+std::shared_ptr<NodeRuntime> NodeRuntime::Get(duckdb::DatabaseInstance &db) {
+	auto runtime = Find(db);
+	if (!runtime) {
+		ThrowCoded(Status(ErrorCode::NotFound,
+		                  "no node runs in this DuckDB instance; CALL quack_node_start(...) starts "
+		                  "one, or name an attached catalog where the function takes one"));
+	}
+	return runtime;
+}
+
+NodeRuntime::NodeRuntime(duckdb::DatabaseInstance &db_p, NodeConfig config_p) : db(db_p), config(std::move(config_p)) {
+}
+
+NodeRuntime::~NodeRuntime() {
+	Shutdown();
+}
+
+node::RaftEngineConfig NodeRuntime::EngineConfig() const {
+	node::RaftEngineConfig result;
+	result.cluster_id = config.cluster_id;
+	result.node_id = config.node_id;
+	result.members = config.peers;
+	result.duckdb_version = QUACK_DUCKDB_VERSION;
+	result.storage_version = static_cast<uint64_t>(duckdb::StorageVersion::V2_0_0);
+	result.entry_format_min = ENTRY_FORMAT;
+	result.entry_format_max = ENTRY_FORMAT;
+	result.temp_dir = directory->IncomingPath();
+	result.log_dir = directory->LogPath();
+	result.election_timeout = static_cast<MonotonicNs>(config.election_timeout_ms) * NS_PER_MS;
+	result.heartbeat_interval = static_cast<MonotonicNs>(config.heartbeat_interval_ms) * NS_PER_MS;
+	result.checkpoint_log_bytes = config.checkpoint_log_bytes;
+	result.checkpoint_interval = static_cast<MonotonicNs>(config.checkpoint_interval_ms) * NS_PER_MS;
+	result.log_tail_bytes = config.log_tail_bytes;
+	result.snapshot_bytes_per_second = config.snapshot_bytes_per_second;
+	return result;
+}
+
+transport::TransportConfig NodeRuntime::MakeTransportConfig() const {
+	transport::TransportConfig result;
+	result.node_id = config.node_id;
+	result.listen_host = config.listen_host;
+	result.listen_port = static_cast<uint16_t>(config.port);
+	result.tls = config.tls;
+	result.plaintext = config.plaintext;
+	result.byte_streams_max = config.limits.connections_max;
+	return result;
+}
+
+ServerContext NodeRuntime::MakeServerContext() {
+	ServerContext context;
+	context.db = &db;
+	context.catalog = catalog::CATALOG_NAME;
+	context.cluster_id = config.cluster_id;
+	context.node_id = config.node_id;
+	context.replica = replica.get();
+	context.engine = engine.get();
+	context.limits = config.limits;
+	context.leader = [this] {
+		return Leader();
+	};
+	for (auto &peer : config.peers) {
+		if (peer.voter) {
+			context.voters.push_back({peer.node_id, peer.host, peer.port});
+		}
+	}
+	return context;
+}
+
+Status NodeRuntime::Build() {
+	auto opened_directory = DataDirectory::Open(config.data_dir, config.cluster_id, config.node_id);
+	if (!opened_directory.IsOk()) {
+		return opened_directory.GetStatus();
+	}
+	directory = std::move(opened_directory.Value());
+	files = std::make_unique<storage::PosixFileSystem>();
+	storage::LogOptions log_options;
+	log_options.directory = directory->LogPath();
+	log_options.segment_bytes = config.log_segment_bytes;
+	log_options.cache_bytes = config.log_cache_bytes;
+	auto opened_log = storage::OpenSegmentedLog(*files, log_options);
+	if (!opened_log.IsOk()) {
+		return opened_log.GetStatus();
+	}
+	log = std::move(opened_log.Value());
+	catalog::ReplicaOptions replica_options;
+	replica_options.path = directory->CatalogFile();
+	replica_options.cluster_id = config.cluster_id;
+	replica_options.node_id = config.node_id;
+	auto opened_replica = catalog::ReplicatedDatabase::Open(db, replica_options);
+	if (!opened_replica.IsOk()) {
+		return opened_replica.GetStatus();
+	}
+	replica = std::move(opened_replica.Value());
+
+	auto engine_config = EngineConfig();
+	// The server is made last; until the engine starts the transport, no stream can arrive.
+	gateway = std::make_unique<node::PeerGateway>(engine_config, [this](std::shared_ptr<transport::ByteStream> stream) {
+		server->ServeConnection(stream);
+	});
+	transport = transport::MakeHttp2Transport(MakeTransportConfig(), *gateway);
+	engine = std::make_unique<node::RaftEngine>(engine_config, *log, *transport, *gateway, *replica, clock);
+	replica->SetEngine(engine.get());
+	AuthenticationConfig authentication;
+	authentication.token = config.token;
+	authentication.accept_client_certificates = config.accept_client_certificates;
+	authentication.failures_burst = config.limits.failed_logins_burst;
+	authentication.failures_per_second = config.limits.failed_logins_per_second;
+	server = std::make_unique<QuackServer>(MakeServerContext(), authentication);
+	return engine->Start();
+}
+
+void NodeRuntime::Shutdown() {
+	std::lock_guard<std::mutex> guard(stop_lock);
+	if (stopped) {
+		return;
+	}
+	stopped = true;
+	if (server) {
+		server->Stop();
+	}
+	if (engine) {
+		engine->Stop(static_cast<MonotonicNs>(config.stop_timeout_ms) * NS_PER_MS);
+	}
+	if (replica) {
+		replica->SetEngine(nullptr);
+		replica->Close();
+	}
+}
+
+std::string NodeRuntime::Leader() {
+	std::lock_guard<std::mutex> guard(leader_lock);
+	auto now = clock.Now();
+	if (leader_read == 0 || now - leader_read > LEADER_AGE_MAX) {
+		leader.clear();
+		for (auto &group : engine->GetStatus()) {
+			if (group.group == raft::ROOT_GROUP) {
+				leader = group.leader_id;
+			}
+		}
+		leader_read = now;
+	}
+	return leader;
+}
+
+} // namespace sql
+} // namespace quack

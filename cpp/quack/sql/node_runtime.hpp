@@ -1,0 +1,90 @@
+//! A node inside a DuckDB process: builds the layers in order, starts them, stops them in reverse. At most one per
+//! DuckDB instance; found through the instance.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "duckdb.hpp"
+#include "quack/catalog/replicated_database.hpp"
+#include "quack/common/clock.hpp"
+#include "quack/node/peer_gateway.hpp"
+#include "quack/node/raft_engine.hpp"
+#include "quack/sql/data_directory.hpp"
+#include "quack/sql/node_config.hpp"
+#include "quack/sql/quack_server.hpp"
+#include "quack/storage/file_system.hpp"
+#include "quack/storage/log_store.hpp"
+#include "quack/transport/transport.hpp"
+
+namespace quack {
+namespace sql {
+
+//! Thread-safe.
+class NodeRuntime {
+public:
+	//! Starts a node in this instance; AlreadyExists when one runs, else what a layer says.
+	static Status Start(duckdb::DatabaseInstance &db, const std::string &config_json);
+	//! Graceful; NotFound when none runs.
+	static Status Stop(duckdb::DatabaseInstance &db);
+	//! The running node or null. It lives while the pointer is held, but may stop meanwhile.
+	static std::shared_ptr<NodeRuntime> Find(duckdb::DatabaseInstance &db);
+	//! Find, or an exception that says what to do.
+	static std::shared_ptr<NodeRuntime> Get(duckdb::DatabaseInstance &db);
+
+	NodeRuntime(duckdb::DatabaseInstance &db, NodeConfig config);
+	~NodeRuntime();
+
+	const NodeConfig &Config() const {
+		return config;
+	}
+	uint16_t ListenPort() const {
+		return transport->ListenPort();
+	}
+	node::RaftEngine &Engine() {
+		return *engine;
+	}
+	catalog::ReplicatedDatabase &Replica() {
+		return *replica;
+	}
+	transport::Transport &GetTransport() {
+		return *transport;
+	}
+	storage::LogStore &GetLog() {
+		return *log;
+	}
+	const QuackServer &Server() const {
+		return *server;
+	}
+	//! node_id of the root group's leader, at most LEADER_AGE_MAX old; empty when unknown.
+	std::string Leader();
+
+private:
+	Status Build();
+	void Shutdown();
+	node::RaftEngineConfig EngineConfig() const;
+	transport::TransportConfig MakeTransportConfig() const;
+	ServerContext MakeServerContext();
+
+	duckdb::DatabaseInstance &db;
+	const NodeConfig config;
+	SystemClock clock;
+	std::unique_ptr<DataDirectory> directory;
+	std::unique_ptr<storage::FileSystem> files;
+	std::unique_ptr<storage::LogStore> log;
+	std::unique_ptr<catalog::ReplicatedDatabase> replica;
+	std::unique_ptr<node::PeerGateway> gateway;
+	std::unique_ptr<transport::Transport> transport;
+	std::unique_ptr<node::RaftEngine> engine;
+	std::unique_ptr<QuackServer> server;
+	std::mutex stop_lock; //! held for the whole shutdown
+	bool stopped = false;
+
+	std::mutex leader_lock; //! guards the two below
+	std::string leader;
+	MonotonicNs leader_read = 0;
+};
+
+} // namespace sql
+} // namespace quack

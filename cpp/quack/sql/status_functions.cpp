@@ -1,0 +1,429 @@
+#include "quack/sql/functions.hpp"
+
+#include <functional>
+
+#include "duckdb/common/exception.hpp"
+#include "duckdb/common/exception/binder_exception.hpp"
+#include "duckdb/function/function_set.hpp"
+#include "duckdb/function/table_function.hpp"
+#include "quack/sql/node_runtime.hpp"
+#include "quack/sql/read_barrier.hpp"
+#include "quack/sql/remote_catalog.hpp"
+#include "quack/sql/sql_error.hpp"
+
+namespace quack {
+namespace sql {
+
+using duckdb::LogicalType;
+using duckdb::Value;
+
+namespace {
+
+using Row = duckdb::vector<Value>;
+using Rows = std::vector<Row>;
+
+//! A function whose rows are computed at once, on the node or, through an attached catalog, on its remote node.
+struct StatusFunction {
+	std::string name;
+	std::vector<std::pair<std::string, LogicalType>> columns;
+	std::function<Rows(NodeRuntime &, const duckdb::vector<Value> &)> rows;
+	//! Arguments before the optional catalog name.
+	duckdb::vector<LogicalType> arguments;
+};
+
+struct StatusFunctionInfo final : public duckdb::TableFunctionInfo {
+	explicit StatusFunctionInfo(StatusFunction function_p) : function(std::move(function_p)) {
+	}
+	StatusFunction function;
+};
+
+struct StatusBindData final : public duckdb::TableFunctionData {
+	const StatusFunction *function = nullptr; //! of the catalog's function, which outlives the query
+	duckdb::vector<Value> arguments;
+	std::string catalog; //! empty = this node
+};
+
+struct StatusState final : public duckdb::GlobalTableFunctionState {
+	Rows rows;
+	size_t next = 0;
+};
+
+Value Text(const std::string &text) {
+	return Value(text);
+}
+
+Value Unsigned(uint64_t value) {
+	return Value::UBIGINT(value);
+}
+
+Value TextList(const std::vector<std::string> &list) {
+	duckdb::vector<Value> values;
+	for (auto &entry : list) {
+		values.push_back(Value(entry));
+	}
+	return Value::LIST(LogicalType::VARCHAR, std::move(values));
+}
+
+//! Milliseconds since a moment on the monotonic clock; NULL when it never was.
+Value Age(MonotonicNs then) {
+	if (then == 0) {
+		return Value(LogicalType::BIGINT);
+	}
+	return Value::BIGINT((SystemClock().Now() - then) / NS_PER_MS);
+}
+
+LogicalType PeerLagType() {
+	return LogicalType::STRUCT({{"node_id", LogicalType::VARCHAR},
+	                            {"match_index", LogicalType::UBIGINT},
+	                            {"lag", LogicalType::UBIGINT},
+	                            {"connected", LogicalType::BOOLEAN},
+	                            {"state", LogicalType::VARCHAR},
+	                            {"last_error", LogicalType::VARCHAR}});
+}
+
+Value PeerLags(const std::vector<node::PeerLag> &peers) {
+	duckdb::vector<Value> values;
+	for (auto &peer : peers) {
+		values.push_back(Value::STRUCT({{"node_id", Text(peer.node_id)},
+		                                {"match_index", Unsigned(peer.match)},
+		                                {"lag", Unsigned(peer.lag)},
+		                                {"connected", Value::BOOLEAN(peer.connected)},
+		                                {"state", Text(peer.state)},
+		                                {"last_error", Text(peer.last_error)}}));
+	}
+	return Value::LIST(PeerLagType(), std::move(values));
+}
+
+Row RaftStatusRow(const node::GroupStatus &group) {
+	return {Text(group.cluster_id),
+	        Text(group.group_name),
+	        Text(group.node_id),
+	        Text(group.role),
+	        Unsigned(group.term),
+	        Text(group.leader_id),
+	        Value::BOOLEAN(group.is_leader),
+	        TextList(group.voters),
+	        TextList(group.learners),
+	        Value::BOOLEAN(group.membership_change_in_progress),
+	        Unsigned(group.commit_index),
+	        Unsigned(group.applied_index),
+	        Unsigned(group.last_log_index),
+	        Unsigned(group.durable_index),
+	        Unsigned(group.checkpoint_index),
+	        PeerLags(group.peers),
+	        Text(group.lease),
+	        Value::BIGINT(group.lease_remaining_ms),
+	        Value::BOOLEAN(group.linearizable_read_safe),
+	        Value::BOOLEAN(group.degraded),
+	        Text(group.reason),
+	        Unsigned(group.proposal_queue_count),
+	        Unsigned(group.proposal_queue_bytes),
+	        Unsigned(group.apply_queue_count),
+	        Unsigned(group.apply_queue_bytes),
+	        Unsigned(group.log_disk_bytes),
+	        Unsigned(group.snapshot_bytes_done),
+	        Unsigned(group.snapshot_bytes_total)};
+}
+
+StatusFunction RaftStatusFunction() {
+	StatusFunction function;
+	function.name = "quack_raft_status";
+	auto text = LogicalType::VARCHAR;
+	auto number = LogicalType::UBIGINT;
+	auto truth = LogicalType::BOOLEAN;
+	function.columns = {{"cluster_id", text},
+	                    {"group", text},
+	                    {"node_id", text},
+	                    {"role", text},
+	                    {"term", number},
+	                    {"leader_id", text},
+	                    {"is_leader", truth},
+	                    {"voters", LogicalType::LIST(text)},
+	                    {"learners", LogicalType::LIST(text)},
+	                    {"membership_change_in_progress", truth},
+	                    {"commit_index", number},
+	                    {"applied_index", number},
+	                    {"last_log_index", number},
+	                    {"durable_index", number},
+	                    {"checkpoint_index", number},
+	                    {"peers", LogicalType::LIST(PeerLagType())},
+	                    {"lease", text},
+	                    {"lease_remaining_ms", LogicalType::BIGINT},
+	                    {"linearizable_read_safe", truth},
+	                    {"degraded", truth},
+	                    {"reason", text},
+	                    {"proposal_queue_count", number},
+	                    {"proposal_queue_bytes", number},
+	                    {"apply_queue_count", number},
+	                    {"apply_queue_bytes", number},
+	                    {"log_disk_bytes", number},
+	                    {"snapshot_bytes_done", number},
+	                    {"snapshot_bytes_total", number}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		Rows rows;
+		for (auto &group : runtime.Engine().GetStatus()) {
+			rows.push_back(RaftStatusRow(group));
+		}
+		return rows;
+	};
+	return function;
+}
+
+StatusFunction StateHashFunction() {
+	StatusFunction function;
+	function.name = "quack_state_hash";
+	function.columns = {{"schema", LogicalType::VARCHAR}, {"object", LogicalType::VARCHAR},
+	                    {"type", LogicalType::VARCHAR},   {"rows", LogicalType::UBIGINT},
+	                    {"hash", LogicalType::VARCHAR},   {"applied_index", LogicalType::UBIGINT}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		auto hashes = runtime.Replica().StateHash();
+		if (!hashes.IsOk()) {
+			ThrowCoded(hashes.GetStatus());
+		}
+		Rows rows;
+		for (auto &hash : hashes.Value()) {
+			rows.push_back({Text(hash.schema), Text(hash.object), Text(hash.type), Unsigned(hash.rows), Text(hash.hash),
+			                Unsigned(hash.applied_index)});
+		}
+		return rows;
+	};
+	return function;
+}
+
+StatusFunction PeersFunction() {
+	StatusFunction function;
+	function.name = "quack_peers";
+	function.columns = {{"node_id", LogicalType::VARCHAR},          {"address", LogicalType::VARCHAR},
+	                    {"connected", LogicalType::BOOLEAN},        {"inbound_connected", LogicalType::BOOLEAN},
+	                    {"dial_count", LogicalType::UBIGINT},       {"queue_bytes", LogicalType::UBIGINT},
+	                    {"sent_messages", LogicalType::UBIGINT},    {"received_messages", LogicalType::UBIGINT},
+	                    {"dropped_messages", LogicalType::UBIGINT}, {"last_receive_ms_ago", LogicalType::BIGINT},
+	                    {"last_error", LogicalType::VARCHAR},       {"last_inbound_refusal", LogicalType::VARCHAR}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		Rows rows;
+		for (auto &peer : runtime.GetTransport().GetPeers()) {
+			rows.push_back({Text(peer.node_id), Text(peer.address), Value::BOOLEAN(peer.connected),
+			                Value::BOOLEAN(peer.inbound_connected), Unsigned(peer.dial_count),
+			                Unsigned(peer.queue_bytes), Unsigned(peer.sent_messages), Unsigned(peer.received_messages),
+			                Unsigned(peer.dropped_messages), Age(peer.last_receive), Text(peer.last_error),
+			                Text(peer.last_inbound_refusal)});
+		}
+		return rows;
+	};
+	return function;
+}
+
+StatusFunction RefusalsFunction() {
+	StatusFunction function;
+	function.name = "quack_connection_refusals";
+	function.columns = {{"remote_address", LogicalType::VARCHAR},
+	                    {"reason", LogicalType::VARCHAR},
+	                    {"ms_ago", LogicalType::BIGINT}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		Rows rows;
+		for (auto &refusal : runtime.GetTransport().GetRefusals()) {
+			rows.push_back({Text(refusal.remote_address), Text(refusal.reason), Age(refusal.when)});
+		}
+		return rows;
+	};
+	return function;
+}
+
+StatusFunction SessionsFunction() {
+	StatusFunction function;
+	function.name = "quack_sessions";
+	// The connection id itself is the capability to use the session: only its first digits are shown.
+	function.columns = {{"session", LogicalType::VARCHAR},
+	                    {"remote_address", LogicalType::VARCHAR},
+	                    {"client_certificate", LogicalType::VARCHAR},
+	                    {"client_version", LogicalType::VARCHAR},
+	                    {"protocol_version", LogicalType::UBIGINT},
+	                    {"state", LogicalType::VARCHAR},
+	                    {"in_transaction", LogicalType::BOOLEAN},
+	                    {"query", LogicalType::VARCHAR},
+	                    {"query_running_ms", LogicalType::BIGINT},
+	                    {"last_request_ms_ago", LogicalType::BIGINT},
+	                    {"lease_s", LogicalType::UBIGINT},
+	                    {"statements", LogicalType::UBIGINT},
+	                    {"buffered_rows", LogicalType::UBIGINT},
+	                    {"buffered_bytes", LogicalType::UBIGINT}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		Rows rows;
+		for (auto &session : runtime.Server().Sessions().GetStatus()) {
+			auto &info = session.info;
+			rows.push_back({Text(info.id.substr(0, 8)), Text(info.remote_address), Text(info.peer_identity),
+			                Text(info.client_version), Unsigned(static_cast<uint64_t>(info.version)),
+			                Text(session.state), Value::BOOLEAN(session.in_transaction), Text(session.query),
+			                Age(session.started), Age(session.last_request), Unsigned(info.lease_s),
+			                Unsigned(session.statements), Unsigned(session.buffered_rows),
+			                Unsigned(session.buffered_bytes)});
+		}
+		return rows;
+	};
+	return function;
+}
+
+StatusFunction StatisticsFunction() {
+	StatusFunction function;
+	function.name = "quack_node_statistics";
+	function.columns = {{"name", LogicalType::VARCHAR}, {"value", LogicalType::UBIGINT}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		auto replica = runtime.Replica().Statistics();
+		auto log = runtime.GetLog().GetStatus();
+		auto transport = runtime.GetTransport().GetTransportStatus();
+		Rows rows;
+		auto add = [&](const char *name, uint64_t value) {
+			rows.push_back({Text(name), Unsigned(value)});
+		};
+		add("entries_applied", replica.entries_applied);
+		add("entries_rejected", replica.entries_rejected);
+		add("rows_applied", replica.rows_applied);
+		add("transactions_applied", replica.transactions_applied);
+		add("local_evictions", replica.local_evictions);
+		add("waiting_commits", replica.waiting_commits);
+		add("checkpoints", replica.checkpoints);
+		add("checkpoint_last_ms", replica.checkpoint_last_ms);
+		add("log_segments", log.segment_count);
+		add("log_disk_bytes", log.disk_bytes);
+		add("log_cached_bytes", log.cached_bytes);
+		add("log_syncs", log.sync_count);
+		add("log_appended_bytes", log.appended_bytes);
+		add("log_torn_bytes", log.torn_bytes);
+		add("sessions", runtime.Server().Sessions().Count());
+		add("client_connections", runtime.Server().ConnectionCount());
+		add("refused_connections", transport.refused_connections);
+		add("certificate_reloads", transport.certificate_reloads);
+		return rows;
+	};
+	return function;
+}
+
+Rows TransactionOutcome(NodeRuntime &runtime, const duckdb::vector<Value> &arguments) {
+	auto id = catalog::RequestIdFromString(arguments[0].ToString());
+	if (!id.IsOk()) {
+		ThrowCoded(id.GetStatus());
+	}
+	auto caught_up = WaitForRootGroup(runtime.Engine(), 10 * NS_PER_SECOND);
+	auto outcome = runtime.Replica().Outcome(id.Value());
+	if (!outcome) {
+		// Not applied yet is not the same as never: an entry in flight may still be committed.
+		auto reason = caught_up.IsOk() ? "no entry with this token is among those remembered" : caught_up.Message();
+		return {{Text("unknown"), Text(""), Text(reason), Unsigned(0)}};
+	}
+	auto committed = outcome->status.IsOk();
+	return {{Text(committed ? "committed" : "not_committed"),
+	         Text(committed ? "" : ErrorCodeName(outcome->status.Code())), Text(outcome->status.Message()),
+	         Unsigned(outcome->index)}};
+}
+
+StatusFunction TransactionOutcomeFunction() {
+	StatusFunction function;
+	function.name = "quack_transaction_outcome";
+	function.arguments = {LogicalType::VARCHAR};
+	function.columns = {{"outcome", LogicalType::VARCHAR},
+	                    {"code", LogicalType::VARCHAR},
+	                    {"message", LogicalType::VARCHAR},
+	                    {"commit_index", LogicalType::UBIGINT}};
+	function.rows = TransactionOutcome;
+	return function;
+}
+
+duckdb::unique_ptr<duckdb::FunctionData> BindStatus(duckdb::ClientContext &context,
+                                                    duckdb::TableFunctionBindInput &input,
+                                                    duckdb::vector<LogicalType> &return_types,
+                                                    duckdb::vector<duckdb::Identifier> &names) {
+	auto data = duckdb::make_uniq<StatusBindData>();
+	data->function = &input.info->Cast<StatusFunctionInfo>().function;
+	auto &function = *data->function;
+	for (auto &column : function.columns) {
+		names.push_back(duckdb::Identifier(column.first));
+		return_types.push_back(column.second);
+	}
+	auto own = function.arguments.size();
+	for (size_t i = 0; i < own; i++) {
+		data->arguments.push_back(input.inputs[i]);
+	}
+	if (input.inputs.size() > own && !input.inputs[own].IsNull()) {
+		auto name = input.inputs[own].ToString();
+		if (IsRemoteCatalog(context, name)) {
+			data->catalog = name;
+		} else if (name != catalog::CATALOG_NAME || !NodeRuntime::Find(*context.db)) {
+			throw duckdb::BinderException("%s: '%s' is neither this node's catalog nor attached with TYPE quack",
+			                              function.name, name);
+		}
+	}
+	return std::move(data);
+}
+
+Rows RemoteStatusRows(duckdb::ClientContext &context, const StatusBindData &data) {
+	auto &function = *data.function;
+	std::string arguments;
+	for (auto &argument : data.arguments) {
+		arguments += (arguments.empty() ? "" : ", ") + argument.ToSQLString();
+	}
+	RemoteRows remote;
+	if (!RunOnRemote(context, data.catalog, "SELECT * FROM " + function.name + "(" + arguments + ")", remote)) {
+		throw duckdb::BinderException("Catalog '%s' was detached", data.catalog);
+	}
+	Rows rows;
+	for (auto &row : remote.rows->Rows()) {
+		Row values;
+		for (size_t i = 0; i < function.columns.size(); i++) {
+			values.push_back(row.GetValue(i).DefaultCastAs(function.columns[i].second));
+		}
+		rows.push_back(std::move(values));
+	}
+	return rows;
+}
+
+duckdb::unique_ptr<duckdb::GlobalTableFunctionState> InitStatus(duckdb::ClientContext &context,
+                                                                duckdb::TableFunctionInitInput &input) {
+	auto &data = input.bind_data->Cast<StatusBindData>();
+	auto state = duckdb::make_uniq<StatusState>();
+	if (data.catalog.empty()) {
+		state->rows = data.function->rows(*NodeRuntime::Get(*context.db), data.arguments);
+	} else {
+		state->rows = RemoteStatusRows(context, data);
+	}
+	return std::move(state);
+}
+
+void ScanStatus(duckdb::ClientContext &, duckdb::TableFunctionInput &input, duckdb::DataChunk &output) {
+	auto &state = input.global_state->Cast<StatusState>();
+	duckdb::idx_t count = 0;
+	while (count < STANDARD_VECTOR_SIZE && state.next < state.rows.size()) {
+		auto &row = state.rows[state.next++];
+		for (size_t column = 0; column < row.size(); column++) {
+			output.data[column].SetValue(count, row[column]);
+		}
+		count++;
+	}
+	output.SetChildCardinality(count);
+}
+
+void Register(duckdb::ExtensionLoader &loader, const StatusFunction &function) {
+	duckdb::TableFunctionSet set {duckdb::Identifier(function.name)};
+	auto info = duckdb::make_shared_ptr<StatusFunctionInfo>(function);
+	for (bool with_catalog : {false, true}) {
+		auto arguments = function.arguments;
+		if (with_catalog) {
+			arguments.push_back(LogicalType::VARCHAR);
+		}
+		duckdb::TableFunction overload(arguments, ScanStatus, BindStatus, InitStatus);
+		overload.function_info = info;
+		set.AddFunction(overload);
+	}
+	loader.RegisterFunction(set);
+}
+
+} // namespace
+
+void RegisterStatusFunctions(duckdb::ExtensionLoader &loader) {
+	for (auto &function : {RaftStatusFunction(), StateHashFunction(), PeersFunction(), RefusalsFunction(),
+	                       SessionsFunction(), StatisticsFunction(), TransactionOutcomeFunction()}) {
+		Register(loader, function);
+	}
+}
+
+} // namespace sql
+} // namespace quack
