@@ -78,8 +78,9 @@ public:
 	//! Graceful: hand over leadership, final checkpoint, join threads. Idempotent.
 	virtual void Stop(MonotonicNs timeout) = 0;
 
-	//! Appends `payload` to the group, here or through its leader. One attempt: the caller decides about retries (safe with
-	//! the same request id inside the payload). `done` is called exactly once, on an engine thread; must not block.
+	//! Appends `payload` to the group, here or through its leader. One attempt: the caller decides about retries (safe
+	//! with the same request id inside the payload). `done` is called exactly once, on an engine thread; must not
+	//! block.
 	virtual void Propose(raft::GroupId group, SharedBytes payload, MonotonicNs timeout, ProposeCallback done) = 0;
 
 	//! A read index for a linearizable read; wait until applied before reading.

@@ -1,0 +1,105 @@
+//! The thread that feeds the state machine.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <thread>
+
+#include "quack/node/degraded_latch.hpp"
+#include "quack/node/engine_config.hpp"
+#include "quack/node/loop_event.hpp"
+
+namespace quack {
+namespace node {
+
+//! Coalesces committed entries of all groups, in the order of their commits, into one StateMachine::Apply; installs
+//! received snapshots between two Apply calls; checkpoints by log bytes and by time, when the queue is empty or the
+//! threshold is far passed. A failed Apply latches the node.
+class ApplyLoop {
+public:
+	ApplyLoop(const RaftEngineConfig &config, StateMachine &state_machine, const Clock &clock, LoopMailbox &loop,
+	          DegradedLatch &latch);
+	~ApplyLoop();
+
+	//! Reads the applied vector of the state machine, then starts the thread.
+	void Start();
+	//! Applies what is queued, then one last checkpoint when asked (a degraded node makes none), then joins.
+	//! Idempotent.
+	void Stop(bool final_checkpoint);
+	//! Joins after the Apply call under way, as a crash would.
+	void Abort();
+
+	//! Loop thread only. The loop bounds it: it takes in no entries while QueueBytes() is above apply_queue_bytes_max.
+	void Push(raft::GroupId group, std::vector<raft::Entry> entries);
+	//! Any thread. `path` is consumed.
+	void PushInstall(raft::GroupId group, std::string path, std::vector<wire::SnapshotPosition> positions);
+
+	//! As ConsensusEngine::WaitApplied.
+	Status WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout);
+	raft::LogIndex AppliedIndex(raft::GroupId group) const;
+	raft::LogIndex CheckpointIndex(raft::GroupId group) const;
+	size_t QueueBytes() const {
+		return queue_bytes.load(std::memory_order_relaxed);
+	}
+	size_t QueueCount() const {
+		return queue_count.load(std::memory_order_relaxed);
+	}
+	//! Last checkpoint or install that failed and will be tried again; empty = none.
+	std::string Alarm() const;
+	//! Wakes the thread and everybody in WaitApplied, to look at the latch.
+	void WakeAll();
+
+private:
+	//! Entries of one commit, or one install.
+	struct Task {
+		raft::GroupId group = raft::ROOT_GROUP;
+		std::vector<raft::Entry> entries;
+		bool is_install = false;
+		std::string path;
+		std::vector<wire::SnapshotPosition> positions;
+	};
+
+	void Run();
+	bool TakeTasks(std::vector<CommittedEntry> &batch, Task &install);
+	void TakeEntries(Task &task, std::vector<CommittedEntry> &batch, size_t &bytes);
+	void Apply(const std::vector<CommittedEntry> &batch);
+	void ReportApplied();
+	void Install(const Task &task);
+	bool CheckpointDue(bool is_idle) const;
+	void Checkpoint();
+	void PublishDurable();
+	MonotonicNs WaitTime() const;
+	bool ShouldQuit() const;
+	void SetAlarm(const std::string &message);
+
+	const RaftEngineConfig &config;
+	StateMachine &state_machine;
+	const Clock &clock;
+	LoopMailbox &loop;
+	DegradedLatch &latch;
+
+	mutable std::mutex
+	    lock; //! guards tasks, applied, durable, alarm and the flags; never held across the state machine
+	std::condition_variable tasks_changed;
+	std::condition_variable applied_changed;
+	std::deque<Task> tasks;
+	std::map<raft::GroupId, raft::LogIndex> applied;
+	std::map<raft::GroupId, raft::LogIndex> durable;
+	std::string alarm;
+	bool is_stopping = false;
+	bool is_aborting = false;
+	bool wants_final_checkpoint = false;
+
+	std::atomic<size_t> queue_bytes {0};
+	std::atomic<size_t> queue_count {0};
+	//! Apply thread only.
+	std::map<raft::GroupId, raft::LogIndex> taken; //! last index taken from the queue in this round
+	size_t bytes_since_checkpoint = 0;
+	MonotonicNs dirty_since = 0; //! 0 = nothing applied since the last checkpoint
+	MonotonicNs retry_after = 0;
+	std::thread thread;
+};
+
+} // namespace node
+} // namespace quack

@@ -1,0 +1,85 @@
+//! Settings of RaftEngine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "quack/raft/types.hpp"
+#include "quack/wire/hello.hpp"
+
+namespace quack {
+namespace node {
+
+//! One configured member of the cluster, this node included.
+struct MemberConfig {
+	std::string node_id; //! name, as in its certificate
+	uint64_t incarnation = 1;
+	bool voter = true; //! false = learner
+	std::string host;
+	uint16_t port = 0;
+	uint32_t election_priority = 100;
+};
+
+struct RaftEngineConfig {
+	std::string cluster_id;
+	std::string node_id;
+	//! All members. The voters and learners of a new group are these; a group that the log knows keeps its own.
+	std::vector<MemberConfig> members;
+	//! Groups created at the first start; groups found in the log run as well.
+	std::vector<raft::GroupId> groups = {raft::ROOT_GROUP};
+
+	//! Versions for the hello fence; names and ids are filled in by the engine.
+	std::string duckdb_version;
+	uint64_t storage_version = 0;
+	uint32_t entry_format_min = 1;
+	uint32_t entry_format_max = 1;
+
+	//! Directory for snapshots being received; created when missing, cleaned of leftovers at start.
+	std::string temp_dir;
+	//! Shown in the disk-full alarm.
+	std::string log_dir;
+
+	//! Timing and limits of each core; self, group and seed are filled in by the engine. With these timeouts a lost
+	//! leader is replaced within 2 s: at most 1 s of silence, then pre-vote, vote and one append.
+	MonotonicNs election_timeout = 500 * NS_PER_MS;
+	MonotonicNs heartbeat_interval = 75 * NS_PER_MS;
+	uint32_t clock_drift_ppm = 10000;
+	bool lease_reads = true;
+	size_t append_bytes_max = 1024 * 1024;
+	size_t append_entries_max = 1024;
+	size_t uncommitted_bytes_max = 64 * 1024 * 1024;
+
+	//! Proposals accepted by this node and not yet answered; past either Propose answers Overloaded.
+	size_t pending_proposals_max = 65536;
+	size_t pending_proposal_bytes_max = 256 * 1024 * 1024;
+	//! Undecoded messages from peers; past it messages are dropped (Raft repeats them).
+	size_t inbound_bytes_max = 64 * 1024 * 1024;
+	//! Bytes handed to the log writer but not durable, and committed but not applied; past them no new entries are
+	//! taken in until they drain.
+	size_t log_queue_bytes_max = 64 * 1024 * 1024;
+	size_t apply_queue_bytes_max = 64 * 1024 * 1024;
+	//! One Apply call takes at most this much.
+	size_t apply_batch_bytes_max = 8 * 1024 * 1024;
+	size_t apply_batch_entries_max = 4096;
+	//! Forwarded batches in flight to a leader, per group; proposals that arrive meanwhile form the next batch.
+	size_t forwards_in_flight_max = 8;
+	size_t forward_bytes_max = 4 * 1024 * 1024;
+
+	//! A checkpoint starts after this many applied bytes, or this long after the first entry applied since the last
+	//! one.
+	size_t checkpoint_log_bytes = 256 * 1024 * 1024;
+	MonotonicNs checkpoint_interval = 60 * NS_PER_SECOND;
+	//! Log kept behind the durable position for slow followers.
+	size_t log_tail_bytes = 64 * 1024 * 1024;
+	//! A full disk, or a checkpoint that could not run, is tried again after this long.
+	MonotonicNs disk_retry_interval = 200 * NS_PER_MS;
+
+	size_t snapshot_chunk_bytes = 2 * 1024 * 1024;
+	//! Receiving rate limit; 0 = none.
+	uint64_t snapshot_bytes_per_second = 0;
+	//! An image nobody asked a chunk of for this long is closed.
+	MonotonicNs snapshot_idle_timeout = 60 * NS_PER_SECOND;
+};
+
+} // namespace node
+} // namespace quack

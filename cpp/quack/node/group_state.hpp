@@ -1,0 +1,68 @@
+//! All that the event loop keeps for one group. Loop thread only, or under the loop's lock for status.
+#pragma once
+
+#include <deque>
+#include <optional>
+
+#include "quack/node/log_view.hpp"
+#include "quack/node/proposal_router.hpp"
+#include "quack/node/read_barriers.hpp"
+#include "quack/raft/raft.hpp"
+#include "quack/storage/log_store.hpp"
+
+namespace quack {
+namespace node {
+
+//! Which membership was in force at which committed index; needed for the position a truncated log starts from.
+class MembershipHistory {
+public:
+	void Reset(raft::LogIndex index, raft::Membership membership);
+	//! Takes the membership entries among newly committed ones. Corruption when one does not decode.
+	Status Record(const std::vector<raft::Entry> &committed);
+	//! Nothing for an index before the known history.
+	std::optional<raft::Membership> At(raft::LogIndex index) const;
+	//! Forgets what only serves indexes below `index`.
+	void Prune(raft::LogIndex index);
+
+private:
+	std::deque<std::pair<raft::LogIndex, raft::Membership>> changes;
+};
+
+struct TransferWaiter {
+	MonotonicNs deadline = 0;
+	ConsensusEngine::DoneCallback done;
+};
+
+struct GroupState {
+	GroupState(raft::GroupId id_p, raft::LogReader &durable, const storage::RecoveredGroup &recovered,
+	           const raft::Config &config, const raft::RestoredState &restored, MonotonicNs now, ProposalBudget &budget)
+	    : id(id_p), view(durable, recovered.snapshot, recovered.last_index), core(config, view, restored, now),
+	      hard_state(restored.hard_state), proposals(budget), last_tick(now) {
+	}
+
+	const raft::GroupId id;
+	LogView view;
+	raft::Raft core;
+	raft::HardState hard_state; //! last handed to the writer
+	raft::SoftState soft;
+	MembershipHistory history;
+
+	ProposalRouter proposals;
+	ReadBarriers reads;
+	std::vector<TransferWaiter> transfers;
+	//! Appends that wait until the log writer has room.
+	std::deque<raft::Message> deferred;
+
+	MonotonicNs last_tick;
+	//! Not before then are waiting proposals routed, or reads asked, again.
+	MonotonicNs route_after = 0;
+	MonotonicNs ask_after = 0;
+	MonotonicNs handover_after = 0;
+	//! Since when no leader is known; 0 = one is.
+	MonotonicNs leaderless_since = 0;
+	//! The log is being reset to an installed snapshot: the core is not stepped until that is done.
+	bool is_frozen = false;
+};
+
+} // namespace node
+} // namespace quack

@@ -1,0 +1,103 @@
+//! Everything that can happen to the event loop from outside.
+#pragma once
+
+#include <variant>
+
+#include "quack/node/mailbox.hpp"
+#include "quack/node/proposal.hpp"
+#include "quack/node/state_machine.hpp"
+#include "quack/wire/calls.hpp"
+
+namespace quack {
+namespace node {
+
+//! Undecoded raft messages of an authenticated peer. Bounded by RaftEngineConfig::inbound_bytes_max.
+struct PeerBytes {
+	std::string peer;
+	std::string bytes;
+};
+//! Messages that the core addressed to its own node.
+struct SelfMessages {
+	std::vector<raft::Message> messages;
+};
+//! Bounded by ProposalBudget.
+struct NewProposals {
+	raft::GroupId group = raft::ROOT_GROUP;
+	std::vector<Proposal> proposals;
+};
+//! Bounded by RaftEngineConfig::pending_proposals_max as well.
+struct NewRead {
+	raft::GroupId group = raft::ROOT_GROUP;
+	MonotonicNs deadline = 0;
+	ConsensusEngine::ReadCallback done;
+};
+struct NewTransfer {
+	raft::GroupId group = raft::ROOT_GROUP;
+	raft::NodeId target = raft::NO_NODE;
+	MonotonicNs deadline = 0;
+	ConsensusEngine::DoneCallback done;
+	bool forwarded = false;
+};
+struct NewMembershipChange {
+	raft::GroupId group = raft::ROOT_GROUP;
+	std::vector<raft::NodeId> voters;
+	std::vector<raft::NodeId> learners;
+	Proposal proposal;
+};
+//! Rows of status for a peer that asks by METHOD_STATUS.
+struct StatusAsked {
+	std::function<void(std::string)> respond;
+};
+//! A refusal whose callback must run on an engine thread. As many as callers that wait for it.
+struct AnswerLater {
+	std::function<void()> run;
+};
+struct ForwardAnswered {
+	raft::GroupId group = raft::ROOT_GROUP;
+	uint64_t batch = 0;
+	Status status; //! of the call
+	std::string body;
+};
+//! From the writer: at most one per group and round.
+struct EntriesDurable {
+	raft::GroupId group = raft::ROOT_GROUP;
+	raft::LogIndex index = 0;
+	raft::Term term = 0;
+};
+struct LogWasReset {
+	raft::GroupId group = raft::ROOT_GROUP;
+	raft::SnapshotMeta position;
+};
+struct DiskState {
+	bool is_full = false;
+	std::string message;
+};
+//! From the apply loop.
+struct EntriesApplied {
+	raft::GroupId group = raft::ROOT_GROUP;
+	raft::LogIndex index = 0;
+};
+struct StateDurable {
+	std::vector<AppliedPosition> positions;
+};
+//! The state machine holds the image that `group` asked for.
+struct SnapshotInstalled {
+	raft::GroupId group = raft::ROOT_GROUP;
+	std::vector<wire::SnapshotPosition> positions;
+};
+struct SnapshotFailed {
+	raft::GroupId group = raft::ROOT_GROUP;
+	Status status;
+};
+struct PeerChanged {
+	std::string peer;
+	bool is_up = false;
+};
+
+using LoopEvent = std::variant<PeerBytes, SelfMessages, NewProposals, NewRead, NewTransfer, NewMembershipChange,
+                               StatusAsked, AnswerLater, ForwardAnswered, EntriesDurable, LogWasReset, DiskState,
+                               EntriesApplied, StateDurable, SnapshotInstalled, SnapshotFailed, PeerChanged>;
+using LoopMailbox = Mailbox<LoopEvent>;
+
+} // namespace node
+} // namespace quack

@@ -1,0 +1,33 @@
+//! Raft messages on their way out, one envelope per peer.
+#pragma once
+
+#include <map>
+
+#include "quack/node/member_directory.hpp"
+#include "quack/wire/raft_codec.hpp"
+
+namespace quack {
+namespace node {
+
+//! One thread. Messages of all groups to one peer leave together at Flush(), or earlier when an envelope grows large.
+class Outbox {
+public:
+	Outbox(const MemberDirectory &directory_p, transport::Transport &transport_p)
+	    : directory(directory_p), transport(transport_p) {
+	}
+	//! A message to this node itself is kept for TakeSelf().
+	void Add(raft::Message message);
+	void Flush();
+	//! Forgets everything (a degraded node says nothing).
+	void Clear();
+	std::vector<raft::Message> TakeSelf();
+
+private:
+	const MemberDirectory &directory;
+	transport::Transport &transport;
+	std::map<raft::NodeId, wire::EnvelopeWriter> envelopes;
+	std::vector<raft::Message> self_messages;
+};
+
+} // namespace node
+} // namespace quack

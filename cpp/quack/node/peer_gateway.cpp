@@ -1,0 +1,108 @@
+#include "quack/node/peer_gateway.hpp"
+
+#include "quack/common/log.hpp"
+
+namespace quack {
+namespace node {
+
+PeerGateway::PeerGateway(const RaftEngineConfig &config, StreamHandler on_stream_p)
+    : directory(config), on_stream(std::move(on_stream_p)) {
+	hello.cluster_id = config.cluster_id;
+	hello.node_name = config.node_id;
+	hello.node = directory.Self();
+	auto self = directory.Find(config.node_id);
+	hello.incarnation = self == nullptr ? 0 : self->incarnation;
+	hello.duckdb_version = config.duckdb_version;
+	hello.storage_version = config.storage_version;
+	hello.entry_format_min = config.entry_format_min;
+	hello.entry_format_max = config.entry_format_max;
+	hello.capabilities = wire::CAPABILITY_SNAPSHOT_TRANSFER | wire::CAPABILITY_PROPOSAL_FORWARDING;
+}
+
+void PeerGateway::Attach(PeerTraffic &traffic_p) {
+	std::lock_guard<std::mutex> guard(lock);
+	traffic = &traffic_p;
+}
+
+void PeerGateway::Detach() {
+	std::lock_guard<std::mutex> guard(lock);
+	traffic = nullptr;
+}
+
+std::string PeerGateway::LocalHello() {
+	return wire::EncodeHello(hello);
+}
+
+Status PeerGateway::CheckHello(const std::string &peer, ByteView bytes) {
+	auto decoded = wire::DecodeHello(bytes);
+	if (!decoded.IsOk()) {
+		return decoded.GetStatus();
+	}
+	auto &remote = decoded.Value();
+	auto compatible = wire::CheckCompatible(hello, remote);
+	if (!compatible.IsOk()) {
+		return compatible;
+	}
+	if (remote.node_name != peer) {
+		return Status(ErrorCode::Unauthorized, "the certificate names node '" + peer + "', its hello says '" +
+		                                           remote.node_name + "': set node_id to the name in the certificate");
+	}
+	auto member = directory.Find(peer);
+	if (member == nullptr) {
+		return Status(ErrorCode::Unauthorized, "node '" + peer + "' is not a member of cluster '" + hello.cluster_id +
+		                                           "' as node '" + hello.node_name +
+		                                           "' knows it: add it to cp_metadata_peers of all nodes");
+	}
+	if (remote.node != directory.IdOf(peer)) {
+		return Status(ErrorCode::Incompatible, "node '" + peer + "' comes as incarnation " +
+		                                           std::to_string(remote.incarnation) + ", node '" + hello.node_name +
+		                                           "' knows incarnation " + std::to_string(member->incarnation) +
+		                                           ": a node with a new disk must join as a new member");
+	}
+	return Status::Ok();
+}
+
+void PeerGateway::OnMessage(const std::string &peer, std::string bytes) {
+	std::lock_guard<std::mutex> guard(lock);
+	if (traffic != nullptr) {
+		traffic->OnPeerMessage(peer, std::move(bytes));
+	}
+}
+
+void PeerGateway::OnCall(const std::string &peer, const std::string &method, std::string body, MonotonicNs timeout,
+                         transport::Responder respond) {
+	std::unique_lock<std::mutex> guard(lock);
+	if (traffic != nullptr) {
+		traffic->OnPeerCall(peer, method, std::move(body), timeout, std::move(respond));
+		return;
+	}
+	guard.unlock();
+	respond(Status(ErrorCode::Unavailable, "node '" + hello.node_name + "' is starting or stopping; retry"));
+}
+
+void PeerGateway::OnPeerUp(const std::string &peer) {
+	Log(LogLevel::Info, "node", "peer_up", {{"peer", peer}});
+	std::lock_guard<std::mutex> guard(lock);
+	if (traffic != nullptr) {
+		traffic->OnPeerChanged(peer, true);
+	}
+}
+
+void PeerGateway::OnPeerDown(const std::string &peer, const std::string &reason) {
+	Log(LogLevel::Warn, "node", "peer_down", {{"peer", peer}, {"reason", reason}});
+	std::lock_guard<std::mutex> guard(lock);
+	if (traffic != nullptr) {
+		traffic->OnPeerChanged(peer, false);
+	}
+}
+
+void PeerGateway::OnByteStream(std::shared_ptr<transport::ByteStream> stream) {
+	if (on_stream) {
+		on_stream(std::move(stream));
+	} else {
+		stream->Close();
+	}
+}
+
+} // namespace node
+} // namespace quack

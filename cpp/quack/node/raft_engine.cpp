@@ -1,0 +1,545 @@
+#include "quack/node/raft_engine.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "quack/common/log.hpp"
+#include "quack/node/status_report.hpp"
+
+namespace quack {
+namespace node {
+
+namespace {
+
+//! A peer's clock arithmetic gone wrong must not pin memory here for ever.
+constexpr MonotonicNs FORWARD_TIMEOUT_MAX = 600 * NS_PER_SECOND;
+
+//! The pending answer to a forwarded batch: sent when its last proposal is decided.
+class ForwardedBatch {
+public:
+	ForwardedBatch(size_t count, transport::Responder respond_p) : respond(std::move(respond_p)), missing(count) {
+		answer.items.resize(count);
+	}
+	void Set(size_t position, const ProposeOutcome &outcome) {
+		bool is_complete = false;
+		{
+			std::lock_guard<std::mutex> guard(lock);
+			answer.items[position] = {outcome.status, outcome.index};
+			missing--;
+			is_complete = missing == 0;
+		}
+		if (is_complete) {
+			respond(Encode(answer));
+		}
+	}
+
+private:
+	transport::Responder respond;
+	std::mutex lock; //! guards the two below until the last Set
+	wire::ProposeAnswer answer;
+	size_t missing;
+};
+
+//! Waits for one callback; outlived by neither side.
+struct TransferWait {
+	std::mutex lock;
+	std::condition_variable changed;
+	bool is_done = false;
+};
+
+} // namespace
+
+class RaftEngine::Parts {
+public:
+	Parts(const RaftEngineConfig &config_p, storage::LogStore &log_p, transport::Transport &transport_p,
+	      PeerGateway &gateway_p, StateMachine &state_machine_p, const Clock &clock_p)
+	    : config(config_p), directory(config), log(log_p), transport(transport_p), gateway(gateway_p),
+	      state_machine(state_machine_p), clock(clock_p), mailbox(std::make_shared<LoopMailbox>()),
+	      budget(config.pending_proposals_max, config.pending_proposal_bytes_max),
+	      writer(config, directory, log, transport, clock, *mailbox, latch),
+	      apply(config, state_machine, clock, *mailbox, latch),
+	      fetcher(config, directory, transport, clock, apply, *mailbox, latch),
+	      server(config, state_machine, clock, latch,
+		         [this](raft::GroupId group) { return loop.StartMembership(group); }),
+	      loop({config, directory, log, transport, state_machine, clock, mailbox, latch, writer, apply, fetcher, server,
+		        budget}) {
+		latch.AddWatcher([this] {
+			mailbox->Wake();
+			writer.Wake();
+			apply.WakeAll();
+		});
+	}
+
+	Status OpenGroups();
+	Status CreateMissingGroups(const std::map<raft::GroupId, AppliedPosition> &applied);
+	Status CatchUpLog(storage::RecoveredGroup &group, const AppliedPosition &applied);
+	void StopThreads(bool is_graceful);
+	void HandOver(RaftEngine &engine, MonotonicNs timeout);
+	void Refuse(Status status, ProposeCallback done);
+	void TakeForwarded(const std::string &body, transport::Responder respond);
+	void TakeForwardedTransfer(const std::string &body, transport::Responder respond);
+
+	const RaftEngineConfig config;
+	const MemberDirectory directory;
+	storage::LogStore &log;
+	transport::Transport &transport;
+	PeerGateway &gateway;
+	StateMachine &state_machine;
+	const Clock &clock;
+	DegradedLatch latch;
+	std::shared_ptr<LoopMailbox> mailbox;
+	ProposalBudget budget;
+	LogWriter writer;
+	ApplyLoop apply;
+	SnapshotFetcher fetcher;
+	SnapshotServer server;
+	ReadyLoop loop;
+	std::atomic<bool> is_stopping {false};
+	std::mutex lifecycle; //! one Start, Stop or Abort at a time
+	bool is_running = false;
+};
+
+//! Groups of the configuration that the log does not know start here, with the configured members.
+Status RaftEngine::Parts::CreateMissingGroups(const std::map<raft::GroupId, AppliedPosition> &applied) {
+	auto recovered = log.Recovered();
+	bool created = false;
+	for (auto id : config.groups) {
+		auto is_known = std::any_of(recovered.begin(), recovered.end(),
+		                            [id](const storage::RecoveredGroup &group) { return group.group == id; });
+		if (is_known) {
+			continue;
+		}
+		auto position = applied.find(id);
+		if (position != applied.end() && position->second.index > 0) {
+			return Status(ErrorCode::Corruption, "the state machine holds group " + std::to_string(id) +
+			                                         " up to index " + std::to_string(position->second.index) +
+			                                         " but the log in '" + config.log_dir +
+			                                         "' does not know the group: its votes are lost; restore the log "
+			                                         "directory, or reseed this "
+			                                         "node with an empty data directory as a new incarnation");
+		}
+		auto status = log.CreateGroup(id, {0, 0, directory.InitialMembership()});
+		if (!status.IsOk()) {
+			return status;
+		}
+		created = true;
+	}
+	return created ? log.Sync() : Status::Ok();
+}
+
+//! A crash between installing a snapshot and resetting the log, or one that lost unsynced entries which others had
+//! committed, leaves the state ahead of the log. All it lacks is committed, so the log starts anew at the state.
+Status RaftEngine::Parts::CatchUpLog(storage::RecoveredGroup &group, const AppliedPosition &applied) {
+	if (applied.index <= group.last_index) {
+		return Status::Ok();
+	}
+	raft::SnapshotMeta position {applied.index, applied.term, applied.membership};
+	if (position.membership.voters.empty()) {
+		position.membership = group.snapshot.membership;
+	}
+	if (group.hard_state.term < applied.term) {
+		// It never voted in a term that its log does not know.
+		group.hard_state.term = applied.term;
+		group.hard_state.voted_for = raft::NO_NODE;
+	}
+	group.hard_state.commit_index = applied.index;
+	Log(LogLevel::Warn, "node", "log_restarted_at_state",
+	    {{"group", std::to_string(group.group)},
+	     {"log_last_index", std::to_string(group.last_index)},
+	     {"applied_index", std::to_string(applied.index)}});
+	auto status = log.Reset(group.group, position);
+	if (status.IsOk()) {
+		storage::GroupAppend append;
+		append.group = group.group;
+		append.hard_state = group.hard_state;
+		status = log.Append({append});
+	}
+	if (status.IsOk()) {
+		status = log.Sync();
+	}
+	group.snapshot = position;
+	group.first_index = applied.index + 1;
+	group.last_index = applied.index;
+	return status;
+}
+
+Status RaftEngine::Parts::OpenGroups() {
+	std::map<raft::GroupId, AppliedPosition> applied;
+	for (auto &position : state_machine.Applied()) {
+		applied[position.group] = position;
+	}
+	auto recovered = log.Recovered();
+	auto status = CreateMissingGroups(applied);
+	if (!status.IsOk()) {
+		return status;
+	}
+	for (auto id : config.groups) {
+		auto is_known = std::any_of(recovered.begin(), recovered.end(),
+		                            [id](const storage::RecoveredGroup &group) { return group.group == id; });
+		if (!is_known) {
+			storage::RecoveredGroup group;
+			group.group = id;
+			group.snapshot.membership = directory.InitialMembership();
+			recovered.push_back(std::move(group));
+		}
+	}
+	for (auto &group : recovered) {
+		status = CatchUpLog(group, applied[group.group]);
+		if (status.IsOk()) {
+			status = loop.AddGroup(group, applied[group.group]);
+		}
+		if (!status.IsOk()) {
+			return status;
+		}
+	}
+	return Status::Ok();
+}
+
+void RaftEngine::Parts::StopThreads(bool is_graceful) {
+	is_stopping.store(true);
+	loop.Stop();
+	if (is_graceful) {
+		writer.Stop();
+		apply.Stop(!latch.IsSet());
+	} else {
+		writer.Abort();
+		apply.Abort();
+	}
+	fetcher.Stop();
+	server.Stop();
+	transport.Stop();
+	gateway.Detach();
+	is_running = false;
+}
+
+//! Best effort: a node that cannot hand over in time leaves its groups to an election.
+void RaftEngine::Parts::HandOver(RaftEngine &engine, MonotonicNs timeout) {
+	auto deadline = clock.Now() + timeout;
+	for (auto &view : loop.View()) {
+		auto has_successor =
+		    std::any_of(view.core.progress.begin(), view.core.progress.end(), [](const raft::ProgressStatus &progress) {
+			    return progress.recent_active && !progress.is_learner;
+		    });
+		if (view.core.role != raft::Role::Leader || !has_successor || latch.IsSet()) {
+			continue;
+		}
+		auto wait = std::make_shared<TransferWait>();
+		engine.TransferLeadership(view.core.group, "", std::max<MonotonicNs>(deadline - clock.Now(), 0),
+		                          [wait](const Status &) {
+			                          std::lock_guard<std::mutex> guard(wait->lock);
+			                          wait->is_done = true;
+			                          wait->changed.notify_all();
+		                          });
+		std::unique_lock<std::mutex> guard(wait->lock);
+		wait->changed.wait_for(guard, std::chrono::nanoseconds(std::max<MonotonicNs>(deadline - clock.Now(), 0)),
+		                       [&wait] { return wait->is_done; });
+	}
+}
+
+//! Callbacks run on an engine thread even for an immediate refusal, because callers may hold locks in Propose.
+void RaftEngine::Parts::Refuse(Status status, ProposeCallback done) {
+	LoopEvent event(AnswerLater {[done, status] { done({status, 0}); }});
+	if (!mailbox->Push(std::move(event))) {
+		done({std::move(status), 0});
+	}
+}
+
+RaftEngine::RaftEngine(const RaftEngineConfig &config, storage::LogStore &log, transport::Transport &transport,
+                       PeerGateway &gateway, StateMachine &state_machine, const Clock &clock)
+    : parts(std::make_unique<Parts>(config, log, transport, gateway, state_machine, clock)) {
+}
+
+RaftEngine::~RaftEngine() {
+	Abort();
+}
+
+Status RaftEngine::Start() {
+	std::lock_guard<std::mutex> guard(parts->lifecycle);
+	QUACK_CHECK(!parts->is_running && !parts->is_stopping.load(), "an engine starts once");
+	auto status = parts->directory.Check();
+	if (status.IsOk() && parts->config.heartbeat_interval * 3 > parts->config.election_timeout) {
+		status = Status(ErrorCode::InvalidArgument, "heartbeat_interval must be at most a third of election_timeout");
+	}
+	if (status.IsOk()) {
+		status = parts->fetcher.PrepareDirectory();
+	}
+	if (status.IsOk()) {
+		status = parts->OpenGroups();
+	}
+	if (!status.IsOk()) {
+		return status;
+	}
+	parts->loop.SetStatusSource([this] { return FormatStatusJson(GetStatus()); });
+	parts->gateway.Attach(*this);
+	parts->apply.Start();
+	parts->writer.Start();
+	parts->server.Start();
+	parts->fetcher.Start();
+	parts->loop.Start();
+	parts->is_running = true;
+	status = parts->transport.Start();
+	if (!status.IsOk()) {
+		parts->StopThreads(false);
+		return status;
+	}
+	parts->transport.SetPeers(parts->directory.PeerAddresses());
+	return Status::Ok();
+}
+
+void RaftEngine::Stop(MonotonicNs timeout) {
+	std::lock_guard<std::mutex> guard(parts->lifecycle);
+	if (!parts->is_running) {
+		return;
+	}
+	parts->HandOver(*this, timeout);
+	parts->StopThreads(true);
+}
+
+void RaftEngine::Abort() {
+	std::lock_guard<std::mutex> guard(parts->lifecycle);
+	if (parts->is_running) {
+		parts->StopThreads(false);
+	}
+}
+
+void RaftEngine::Propose(raft::GroupId group, SharedBytes payload, MonotonicNs timeout, ProposeCallback done) {
+	QUACK_CHECK(payload != nullptr, "a proposal needs a payload");
+	Proposal proposal;
+	proposal.bytes = payload->size();
+	proposal.payload = std::move(payload);
+	proposal.deadline = parts->clock.Now() + timeout;
+	proposal.done = std::move(done);
+	auto bytes = proposal.bytes;
+	if (!parts->budget.Take(bytes)) {
+		parts->Refuse(Status(ErrorCode::Overloaded, "node '" + parts->config.node_id + "' has " +
+		                                                std::to_string(parts->budget.Count()) +
+		                                                " proposals pending; retry later"),
+		              std::move(proposal.done));
+		return;
+	}
+	NewProposals event;
+	event.group = group;
+	event.proposals.push_back(std::move(proposal));
+	LoopEvent wrapped(std::move(event));
+	if (!parts->mailbox->Push(std::move(wrapped))) {
+		parts->budget.GiveBack(bytes);
+		std::get<NewProposals>(wrapped).proposals[0].done(
+		    {Status(ErrorCode::Unavailable, "node '" + parts->config.node_id + "' is stopped"), 0});
+	}
+}
+
+void RaftEngine::ReadBarrier(raft::GroupId group, MonotonicNs timeout, ReadCallback done) {
+	LoopEvent event(NewRead {group, parts->clock.Now() + timeout, std::move(done)});
+	if (!parts->mailbox->Push(std::move(event))) {
+		std::get<NewRead>(event).done(
+		    Status(ErrorCode::Unavailable, "node '" + parts->config.node_id + "' is stopped"));
+	}
+}
+
+Status RaftEngine::WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout) {
+	return parts->apply.WaitApplied(group, index, timeout);
+}
+
+void RaftEngine::TransferLeadership(raft::GroupId group, const std::string &target_node_id, MonotonicNs timeout,
+                                    DoneCallback done) {
+	NewTransfer transfer;
+	transfer.group = group;
+	transfer.deadline = parts->clock.Now() + timeout;
+	transfer.done = std::move(done);
+	LoopEvent event;
+	if (!target_node_id.empty()) {
+		transfer.target = parts->directory.IdOf(target_node_id);
+		if (transfer.target == raft::NO_NODE) {
+			event = AnswerLater {[done_p = transfer.done, target_node_id] {
+				done_p(Status(ErrorCode::NotFound, "node '" + target_node_id + "' is not a member of the cluster"));
+			}};
+			parts->mailbox->Push(std::move(event));
+			return;
+		}
+	}
+	auto fallback = transfer.done;
+	event = std::move(transfer);
+	if (!parts->mailbox->Push(std::move(event))) {
+		fallback(Status(ErrorCode::Unavailable, "node '" + parts->config.node_id + "' is stopped"));
+	}
+}
+
+void RaftEngine::ChangeMembership(raft::GroupId group, const std::vector<std::string> &voters,
+                                  const std::vector<std::string> &learners, MonotonicNs timeout, ProposeCallback done) {
+	NewMembershipChange change;
+	change.group = group;
+	for (auto list : {&voters, &learners}) {
+		for (auto &name : *list) {
+			auto node = parts->directory.IdOf(name);
+			if (node == raft::NO_NODE) {
+				parts->Refuse(Status(ErrorCode::NotFound,
+				                     "node '" + name + "' is not known here: add it to the members"),
+				              std::move(done));
+				return;
+			}
+			(list == &voters ? change.voters : change.learners).push_back(node);
+		}
+	}
+	change.proposal.deadline = parts->clock.Now() + timeout;
+	change.proposal.done = std::move(done);
+	if (!parts->budget.Take(0)) {
+		parts->Refuse(Status(ErrorCode::Overloaded, "too many proposals are pending; retry later"),
+		              std::move(change.proposal.done));
+		return;
+	}
+	LoopEvent event(std::move(change));
+	if (!parts->mailbox->Push(std::move(event))) {
+		parts->budget.GiveBack(0);
+		std::get<NewMembershipChange>(event).proposal.done(
+		    {Status(ErrorCode::Unavailable, "node '" + parts->config.node_id + "' is stopped"), 0});
+	}
+}
+
+std::vector<GroupStatus> RaftEngine::GetStatus() const {
+	std::vector<GroupStatus> rows;
+	auto now = parts->clock.Now();
+	auto peers = parts->transport.GetPeers();
+	auto log_status = parts->log.GetStatus();
+	auto disk_alarm = parts->loop.Alarm();
+	auto apply_alarm = parts->apply.Alarm();
+	auto fetch_error = parts->fetcher.LastError();
+	for (auto &view : parts->loop.View()) {
+		auto row = DescribeGroup(parts->config, parts->directory, view, peers, now);
+		row.applied_index = parts->apply.AppliedIndex(row.group);
+		row.checkpoint_index = parts->apply.CheckpointIndex(row.group);
+		row.proposal_queue_count = parts->budget.Count();
+		row.proposal_queue_bytes = parts->budget.Bytes();
+		row.apply_queue_count = parts->apply.QueueCount();
+		row.apply_queue_bytes = parts->apply.QueueBytes();
+		row.log_disk_bytes = log_status.disk_bytes;
+		auto is_receiving = parts->fetcher.BytesTotal() != 0;
+		row.snapshot_bytes_done = is_receiving ? parts->fetcher.BytesDone() : parts->server.BytesDone();
+		row.snapshot_bytes_total = is_receiving ? parts->fetcher.BytesTotal() : parts->server.BytesTotal();
+		for (auto alarm : {&disk_alarm, &apply_alarm, &fetch_error}) {
+			if (!alarm->empty()) {
+				row.reason += (row.reason.empty() ? "" : "; ") + *alarm;
+			}
+		}
+		if (parts->latch.IsSet()) {
+			row.degraded = true;
+			row.reason = parts->latch.Reason();
+			row.is_leader = false;
+			row.linearizable_read_safe = false;
+			row.lease = "none";
+			row.lease_remaining_ms = 0;
+		}
+		rows.push_back(std::move(row));
+	}
+	return rows;
+}
+
+void RaftEngine::LatchDegraded(const std::string &reason) {
+	parts->latch.Latch(reason);
+}
+
+bool RaftEngine::IsDegraded() const {
+	return parts->latch.IsSet();
+}
+
+void RaftEngine::OnPeerMessage(const std::string &peer, std::string bytes) {
+	auto size = bytes.size();
+	if (!parts->latch.IsSet() && parts->loop.TakeInboundBytes(size)) {
+		parts->mailbox->Push(LoopEvent(PeerBytes {peer, std::move(bytes)}));
+	}
+}
+
+void RaftEngine::OnPeerChanged(const std::string &peer, bool is_up) {
+	parts->mailbox->Push(LoopEvent(PeerChanged {peer, is_up}));
+}
+
+void RaftEngine::OnPeerCall(const std::string &peer, const std::string &method, std::string body, MonotonicNs timeout,
+                            transport::Responder respond) {
+	static_cast<void>(timeout);
+	if (method == wire::METHOD_STATUS) {
+		LoopEvent event(StatusAsked {[respond](std::string json) { respond(std::move(json)); }});
+		if (!parts->mailbox->Push(std::move(event))) {
+			respond(Status(ErrorCode::Unavailable, "the node is stopping"));
+		}
+		return;
+	}
+	if (parts->latch.IsSet()) {
+		respond(Status(ErrorCode::Degraded,
+		               "node '" + parts->config.node_id + "' is out of service: " + parts->latch.Reason()));
+	} else if (method == wire::METHOD_PROPOSE) {
+		parts->TakeForwarded(body, std::move(respond));
+	} else if (method == wire::METHOD_TRANSFER) {
+		parts->TakeForwardedTransfer(body, std::move(respond));
+	} else if (method == wire::METHOD_SNAPSHOT_OPEN) {
+		parts->server.Open(std::move(body), std::move(respond));
+	} else if (method == wire::METHOD_SNAPSHOT_CHUNK) {
+		parts->server.Chunk(std::move(body), std::move(respond));
+	} else {
+		respond(Status(ErrorCode::NotSupported, "node '" + parts->config.node_id + "' has no call '" + method +
+		                                            "', asked by node '" + peer + "': run the same release on both"));
+	}
+}
+
+void RaftEngine::Parts::TakeForwarded(const std::string &body, transport::Responder respond) {
+	auto decoded = wire::DecodeProposeRequest(body);
+	if (!decoded.IsOk()) {
+		respond(decoded.GetStatus());
+		return;
+	}
+	auto &items = decoded.Value().items;
+	if (items.empty()) {
+		respond(Encode(wire::ProposeAnswer()));
+		return;
+	}
+	auto batch = std::make_shared<ForwardedBatch>(items.size(), std::move(respond));
+	auto now = clock.Now();
+	NewProposals event;
+	event.group = decoded.Value().group;
+	for (size_t i = 0; i < items.size(); i++) {
+		Proposal proposal;
+		proposal.bytes = items[i].payload->size();
+		proposal.payload = std::move(items[i].payload);
+		proposal.deadline = now + std::min(items[i].timeout, FORWARD_TIMEOUT_MAX);
+		proposal.done = [batch, i](const ProposeOutcome &outcome) {
+			batch->Set(i, outcome);
+		};
+		proposal.forwarded = true;
+		if (budget.Take(proposal.bytes)) {
+			event.proposals.push_back(std::move(proposal));
+		} else {
+			proposal.done({Status(ErrorCode::Overloaded, "the leader's queue is full; retry later"), 0});
+		}
+	}
+	if (event.proposals.empty()) {
+		return;
+	}
+	LoopEvent wrapped(std::move(event));
+	if (!mailbox->Push(std::move(wrapped))) {
+		for (auto &proposal : std::get<NewProposals>(wrapped).proposals) {
+			budget.GiveBack(proposal.bytes);
+			proposal.done({Status(ErrorCode::Unavailable, "node '" + config.node_id + "' is stopping"), 0});
+		}
+	}
+}
+
+void RaftEngine::Parts::TakeForwardedTransfer(const std::string &body, transport::Responder respond) {
+	auto decoded = wire::DecodeTransferRequest(body);
+	if (!decoded.IsOk()) {
+		respond(decoded.GetStatus());
+		return;
+	}
+	NewTransfer transfer;
+	transfer.group = decoded.Value().group;
+	transfer.target = decoded.Value().target;
+	transfer.deadline = clock.Now() + std::min(decoded.Value().timeout, FORWARD_TIMEOUT_MAX);
+	transfer.forwarded = true;
+	transfer.done = [respond](Status status) {
+		respond(Encode(wire::StatusAnswer {std::move(status)}));
+	};
+	LoopEvent event(std::move(transfer));
+	if (!mailbox->Push(std::move(event))) {
+		respond(Status(ErrorCode::Unavailable, "node '" + config.node_id + "' is stopping"));
+	}
+}
+
+} // namespace node
+} // namespace quack

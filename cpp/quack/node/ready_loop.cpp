@@ -1,0 +1,431 @@
+#include "quack/node/ready_loop.hpp"
+
+#include <algorithm>
+
+#include "quack/common/log.hpp"
+#include "quack/node/ready_loop_step.hpp"
+
+namespace quack {
+namespace node {
+
+namespace {
+
+constexpr MonotonicNs EXPIRY_INTERVAL = 10 * NS_PER_MS;
+
+raft::Config CoreConfig(const RaftEngineConfig &config, const MemberDirectory &directory, raft::GroupId group,
+                        MonotonicNs now) {
+	raft::Config result;
+	result.self = directory.Self();
+	result.group = group;
+	result.election_timeout = config.election_timeout;
+	result.heartbeat_interval = config.heartbeat_interval;
+	result.clock_drift_ppm = config.clock_drift_ppm;
+	result.lease_reads = config.lease_reads;
+	result.election_priority = directory.SelfConfig().election_priority;
+	result.append_bytes_max = config.append_bytes_max;
+	result.append_entries_max = config.append_entries_max;
+	result.uncommitted_bytes_max = config.uncommitted_bytes_max;
+	result.unapplied_bytes_max = config.apply_queue_bytes_max;
+	result.random_seed = directory.Self() ^ static_cast<uint64_t>(now);
+	return result;
+}
+
+} // namespace
+
+ReadyLoop::ReadyLoop(LoopContext context_p)
+    : context(std::move(context_p)), config(context.config), mailbox(*context.mailbox),
+      outbox(context.directory, context.transport) {
+}
+
+ReadyLoop::~ReadyLoop() {
+	Stop();
+}
+
+Status ReadyLoop::AddGroup(const storage::RecoveredGroup &recovered, const AppliedPosition &applied) {
+	if (recovered.snapshot.index > applied.index) {
+		return Status(ErrorCode::Corruption, "group " + std::to_string(recovered.group) +
+		                                         ": the log starts after index " +
+		                                         std::to_string(recovered.snapshot.index) +
+		                                         " but the state machine stands at " + std::to_string(applied.index) +
+		                                         "; the database file is older than the log: reseed this node");
+	}
+	raft::RestoredState restored;
+	restored.hard_state = recovered.hard_state;
+	restored.snapshot = recovered.snapshot;
+	restored.applied_index = applied.index;
+	auto start = context.clock.Now();
+	auto group = std::make_unique<GroupState>(recovered.group, context.log.Reader(recovered.group), recovered,
+	                                          CoreConfig(config, context.directory, recovered.group, start), restored,
+	                                          start, context.budget);
+	group->leaderless_since = start;
+	group->soft.role = group->core.GetStatus().role;
+	// A state machine that never saw a membership entry is still in the membership the log starts with.
+	if (applied.membership.voters.empty()) {
+		group->history.Reset(recovered.snapshot.index, recovered.snapshot.membership);
+	} else {
+		group->history.Reset(applied.index, applied.membership);
+	}
+	std::lock_guard<std::mutex> guard(lock);
+	groups[recovered.group] = std::move(group);
+	return Status::Ok();
+}
+
+void ReadyLoop::Start() {
+	thread = std::thread([this] {
+		while (!is_stopping.load()) {
+			// After a panic the loop lives on, degraded: it no longer touches the cores but answers callers.
+			RunGuarded(context.latch, "event loop", [this] { Run(); });
+		}
+	});
+}
+
+void ReadyLoop::Stop() {
+	is_stopping.store(true);
+	mailbox.Close();
+	if (thread.joinable()) {
+		thread.join();
+	}
+	std::vector<LoopEvent> events;
+	mailbox.TakeAll(events, 0);
+	Completions calls;
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		Status failure(ErrorCode::Unavailable, "node '" + config.node_id + "' is stopping; retry on another node");
+		for (auto &event : events) {
+			RefuseEvent(event, failure);
+		}
+		FailPending(failure);
+		calls.swap(completions);
+	}
+	for (auto &call : calls) {
+		call();
+	}
+}
+
+void ReadyLoop::Run() {
+	while (!is_stopping.load()) {
+		RunOnce();
+	}
+}
+
+void ReadyLoop::RunOnce() {
+	std::vector<LoopEvent> events;
+	MonotonicNs wait = 0;
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		wait = WaitTime();
+	}
+	mailbox.TakeAll(events, wait);
+	Completions calls;
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		// After TakeAll: a lease read is linearizable only if the time is taken after it was asked for.
+		now = context.clock.Now();
+		if (!context.latch.IsSet()) {
+			RunLive(events);
+		} else {
+			Status failure(ErrorCode::Degraded,
+			               "node '" + config.node_id + "' is out of service: " + context.latch.Reason());
+			for (auto &event : events) {
+				RefuseEvent(event, failure);
+			}
+			FailPending(failure);
+		}
+		calls.swap(completions);
+	}
+	if (context.latch.IsSet()) {
+		outbox.Clear();
+	} else {
+		outbox.Flush();
+		auto to_self = outbox.TakeSelf();
+		if (!to_self.empty()) {
+			mailbox.Push(LoopEvent(SelfMessages {std::move(to_self)}));
+		}
+	}
+	for (auto &call : calls) {
+		call();
+	}
+}
+
+void ReadyLoop::RunLive(std::vector<LoopEvent> &events) {
+	for (auto &event : events) {
+		Handle(event);
+	}
+	TickGroups();
+	auto is_expiry_due = now - expired_at >= EXPIRY_INTERVAL;
+	expired_at = is_expiry_due ? now : expired_at;
+	for (auto &entry : groups) {
+		auto &group = *entry.second;
+		DrainDeferred(group);
+		HandOverWhenDiskFails(group);
+		Route(group);
+		AskReads(group);
+		CheckTransfers(group);
+		if (is_expiry_due) {
+			Expire(group);
+		}
+	}
+}
+
+MonotonicNs ReadyLoop::WaitTime() const {
+	if (context.latch.IsSet()) {
+		return NS_PER_SECOND;
+	}
+	auto current = context.clock.Now();
+	auto deadline = current + NS_PER_SECOND;
+	for (auto &entry : groups) {
+		auto &group = *entry.second;
+		if (!group.is_frozen) {
+			deadline = std::min({deadline, group.core.NextDeadline(), group.last_tick + config.heartbeat_interval / 2});
+		}
+		if (HasRequests(group)) {
+			deadline = std::min(deadline, expired_at + EXPIRY_INTERVAL);
+		}
+		if (group.proposals.HasWaiting() && group.route_after > current) {
+			deadline = std::min(deadline, group.route_after);
+		}
+	}
+	return std::max<MonotonicNs>(deadline - current, 0);
+}
+
+GroupState *ReadyLoop::Find(raft::GroupId group) {
+	auto entry = groups.find(group);
+	return entry == groups.end() ? nullptr : entry->second.get();
+}
+
+void ReadyLoop::Handle(LoopEvent &event) {
+	std::visit([this](auto &body) { On(body); }, event);
+}
+
+bool ReadyLoop::TakeInboundBytes(size_t bytes) {
+	auto before = inbound_bytes.fetch_add(bytes);
+	if (before + bytes > config.inbound_bytes_max && before > 0) {
+		inbound_bytes.fetch_sub(bytes);
+		return false;
+	}
+	return true;
+}
+
+void ReadyLoop::On(PeerBytes &event) {
+	inbound_bytes.fetch_sub(event.bytes.size());
+	auto sender = context.directory.IdOf(event.peer);
+	auto messages = wire::DecodeEnvelope(event.bytes);
+	if (!messages.IsOk()) {
+		Log(LogLevel::Error, "node", "bad_envelope",
+		    {{"peer", event.peer}, {"message", messages.GetStatus().ToString()}});
+		return;
+	}
+	for (auto &message : messages.Value()) {
+		if (message.from == sender && message.to == context.directory.Self()) {
+			Receive(std::move(message));
+			continue;
+		}
+		refused_messages++;
+		if ((refused_messages & (refused_messages - 1)) == 0) {
+			Log(LogLevel::Warn, "node", "message_of_another_node_refused",
+			    {{"peer", event.peer}, {"count", std::to_string(refused_messages)}});
+		}
+	}
+}
+
+void ReadyLoop::On(SelfMessages &event) {
+	for (auto &message : event.messages) {
+		Receive(std::move(message));
+	}
+}
+
+bool ReadyLoop::TakesEntries() const {
+	return !DiskIsFull() && context.writer.QueueBytes() < config.log_queue_bytes_max;
+}
+
+void ReadyLoop::Receive(raft::Message message) {
+	auto group = Find(message.group);
+	if (group == nullptr) {
+		return;
+	}
+	if (message.type == raft::MessageType::AppendRequest && !message.entries.empty() &&
+	    (!TakesEntries() || !group->deferred.empty())) {
+		// With a full disk the sender will repeat it; a merely busy one takes it in soon.
+		if (!DiskIsFull() && group->deferred.size() < config.append_entries_max) {
+			group->deferred.push_back(std::move(message));
+		}
+		return;
+	}
+	Step(*group, raft::ReceiveEvent {std::move(message)});
+}
+
+void ReadyLoop::DrainDeferred(GroupState &group) {
+	while (!group.deferred.empty() && TakesEntries()) {
+		auto message = std::move(group.deferred.front());
+		group.deferred.pop_front();
+		Step(group, raft::ReceiveEvent {std::move(message)});
+	}
+}
+
+void ReadyLoop::TickGroups() {
+	for (auto &entry : groups) {
+		auto &group = *entry.second;
+		if (now >= group.last_tick + config.heartbeat_interval / 2 || now >= group.core.NextDeadline()) {
+			group.last_tick = now;
+			Step(group, raft::TickEvent {});
+		}
+	}
+}
+
+void ReadyLoop::On(EntriesDurable &event) {
+	auto group = Find(event.group);
+	if (group != nullptr && !group->is_frozen) {
+		group->view.Flushed(event.index, event.term);
+		Step(*group, raft::AppendCompletedEvent {event.index, event.term});
+	}
+}
+
+void ReadyLoop::On(EntriesApplied &event) {
+	auto group = Find(event.group);
+	if (group != nullptr) {
+		Step(*group, raft::AppliedEvent {event.index});
+	}
+}
+
+void ReadyLoop::On(DiskState &event) {
+	disk_alarm = event.is_full ? event.message : "";
+	if (!event.is_full) {
+		return;
+	}
+	for (auto &entry : groups) {
+		entry.second->deferred.clear();
+	}
+	// The tail for slow followers is a luxury now.
+	StateDurable durable {context.state_machine.Durable()};
+	On(durable);
+}
+
+void ReadyLoop::On(StateDurable &event) {
+	for (auto &position : event.positions) {
+		auto group = Find(position.group);
+		if (group != nullptr && !group->is_frozen) {
+			Truncate(*group, position.index);
+		}
+	}
+}
+
+//! Forgets the log up to `limit`, less the tail for slow followers and what receivers of open images still need.
+void ReadyLoop::Truncate(GroupState &group, raft::LogIndex limit) {
+	limit = std::min({limit, context.server.HeldIndex(group.id), group.view.DurableIndex()});
+	auto target = DiskIsFull() || config.log_tail_bytes == 0
+	                  ? limit
+	                  : context.log.TailStart(group.id, limit, config.log_tail_bytes);
+	if (target <= group.view.Start().index) {
+		return;
+	}
+	auto term = group.view.TermAt(target);
+	auto membership = group.history.At(target);
+	if (!term.IsOk() || !membership) {
+		return;
+	}
+	LogCommand command;
+	command.kind = LogCommand::Kind::TruncatePrefix;
+	command.group = group.id;
+	command.position = {target, term.Value(), std::move(*membership)};
+	// Hidden first, removed later: no read of a core can meet a half removed log.
+	group.view.Compact(command.position);
+	group.history.Prune(target);
+	context.writer.Push(std::move(command));
+}
+
+//! A leader that cannot write is of no use as one: followers still hear its heartbeats, so it must go by itself.
+void ReadyLoop::HandOverWhenDiskFails(GroupState &group) {
+	auto busy_since = context.writer.BusySince();
+	auto is_hung = busy_since != 0 && now - busy_since > 4 * config.election_timeout;
+	if ((!DiskIsFull() && !is_hung) || !IsLeader(group) || now < group.handover_after) {
+		return;
+	}
+	group.handover_after = now + 2 * config.election_timeout;
+	Log(LogLevel::Warn, "node", "handing_over",
+	    {{"group", std::to_string(group.id)}, {"why", is_hung ? "the log disk does not answer" : "the disk is full"}});
+	Step(group, raft::TransferLeadershipEvent {raft::NO_NODE});
+}
+
+void ReadyLoop::On(SnapshotInstalled &event) {
+	auto group = Find(event.group);
+	if (group == nullptr) {
+		return;
+	}
+	for (auto &position : event.positions) {
+		if (position.group != event.group) {
+			continue;
+		}
+		group->is_frozen = true;
+		group->deferred.clear();
+		LogCommand command;
+		command.kind = LogCommand::Kind::Reset;
+		command.group = group->id;
+		command.hard_state = group->hard_state;
+		command.position = position.meta;
+		context.writer.Push(std::move(command));
+	}
+}
+
+void ReadyLoop::On(LogWasReset &event) {
+	auto group = Find(event.group);
+	if (group == nullptr) {
+		return;
+	}
+	group->view.Reset(event.position);
+	group->history.Reset(event.position.index, event.position.membership);
+	group->proposals.OnSnapshot(event.position.index, completions);
+	group->is_frozen = false;
+	Step(*group, raft::SnapshotInstalledEvent {event.position, true});
+}
+
+void ReadyLoop::On(SnapshotFailed &event) {
+	auto group = Find(event.group);
+	if (group != nullptr) {
+		Step(*group, raft::SnapshotInstalledEvent {raft::SnapshotMeta(), false});
+	}
+}
+
+void ReadyLoop::On(PeerChanged &event) {
+	auto peer = context.directory.IdOf(event.peer);
+	for (auto &entry : groups) {
+		if (!event.is_up) {
+			Step(*entry.second, raft::PeerUnreachableEvent {peer});
+		}
+		entry.second->route_after = 0;
+	}
+}
+
+std::vector<GroupView> ReadyLoop::View() const {
+	std::lock_guard<std::mutex> guard(lock);
+	std::vector<GroupView> result;
+	for (auto &entry : groups) {
+		auto &group = *entry.second;
+		result.push_back({group.core.GetStatus(), group.soft, group.leaderless_since, group.is_frozen});
+	}
+	return result;
+}
+
+std::string ReadyLoop::Alarm() const {
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		if (!disk_alarm.empty()) {
+			return disk_alarm;
+		}
+	}
+	auto busy_since = context.writer.BusySince();
+	auto busy_for = busy_since == 0 ? 0 : context.clock.Now() - busy_since;
+	if (busy_for > 4 * config.election_timeout) {
+		return "the log disk of node '" + config.node_id + "' has not answered for " +
+		       std::to_string(busy_for / NS_PER_MS) + " ms (" + config.log_dir + ")";
+	}
+	return "";
+}
+
+raft::Membership ReadyLoop::StartMembership(raft::GroupId group) const {
+	std::lock_guard<std::mutex> guard(lock);
+	auto entry = groups.find(group);
+	return entry == groups.end() ? raft::Membership() : entry->second->view.Start().membership;
+}
+
+} // namespace node
+} // namespace quack

@@ -1,0 +1,154 @@
+//! The one thread that owns all Raft cores: takes events, steps cores, hands their Readies on.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "quack/node/group_state.hpp"
+#include "quack/node/log_writer.hpp"
+#include "quack/node/snapshot_fetcher.hpp"
+#include "quack/node/snapshot_server.hpp"
+
+namespace quack {
+namespace node {
+
+//! Everything the loop works with; all outlive it.
+struct LoopContext {
+	const RaftEngineConfig &config;
+	const MemberDirectory &directory;
+	storage::LogStore &log;
+	transport::Transport &transport;
+	StateMachine &state_machine;
+	const Clock &clock;
+	//! Shared, so that an answer of the transport that comes after the engine is gone finds a closed mailbox.
+	std::shared_ptr<LoopMailbox> mailbox;
+	DegradedLatch &latch;
+	LogWriter &writer;
+	ApplyLoop &apply;
+	SnapshotFetcher &fetcher;
+	SnapshotServer &server;
+	ProposalBudget &budget;
+};
+
+//! One group as the loop sees it, for status.
+struct GroupView {
+	raft::CoreStatus core;
+	raft::SoftState soft;
+	MonotonicNs leaderless_since = 0;
+	bool is_frozen = false;
+};
+
+class ReadyLoop {
+public:
+	explicit ReadyLoop(LoopContext context);
+	~ReadyLoop();
+
+	//! Before Start. Opens a group that the log knows, at what the state machine holds of it.
+	Status AddGroup(const storage::RecoveredGroup &recovered, const AppliedPosition &applied);
+	void Start();
+	//! Joins, then answers everything that is still pending. Idempotent.
+	void Stop();
+
+	//! Any thread.
+	std::vector<GroupView> View() const;
+	//! The loop's own alarm: a full or hung disk; empty = none.
+	std::string Alarm() const;
+	//! Membership at the start of the group's log.
+	raft::Membership StartMembership(raft::GroupId group) const;
+	//! Called on the loop thread to answer StatusAsked; set before Start.
+	void SetStatusSource(std::function<std::string()> source) {
+		status_source = std::move(source);
+	}
+	//! Counted by whoever pushes PeerBytes: false = too many wait, drop it.
+	bool TakeInboundBytes(size_t bytes);
+
+private:
+	// ready_loop.cpp: the thread, the events of raft, disk and state machine
+	void Run();
+	void RunOnce();
+	void RunLive(std::vector<LoopEvent> &events);
+	MonotonicNs WaitTime() const;
+	void Handle(LoopEvent &event);
+	void On(PeerBytes &event);
+	void On(SelfMessages &event);
+	void On(EntriesDurable &event);
+	void On(LogWasReset &event);
+	void On(DiskState &event);
+	void On(EntriesApplied &event);
+	void On(StateDurable &event);
+	void On(SnapshotInstalled &event);
+	void On(SnapshotFailed &event);
+	void On(PeerChanged &event);
+	void Receive(raft::Message message);
+	void DrainDeferred(GroupState &group);
+	void TickGroups();
+	void Truncate(GroupState &group, raft::LogIndex limit);
+	void HandOverWhenDiskFails(GroupState &group);
+
+	// ready_loop_step.cpp: one step of a core and what becomes of its Ready
+	template <class Body>
+	void Step(GroupState &group, Body body);
+	void HandleReady(GroupState &group, raft::Ready ready);
+	void HandleSoftState(GroupState &group, const raft::SoftState &soft);
+	void PersistReady(GroupState &group, raft::Ready &ready);
+
+	// ready_loop_requests.cpp: proposals, reads, transfers, changes
+	void On(NewProposals &event);
+	void On(NewRead &event);
+	void On(NewTransfer &event);
+	void On(NewMembershipChange &event);
+	void On(StatusAsked &event);
+	void On(AnswerLater &event);
+	void On(ForwardAnswered &event);
+	void Route(GroupState &group);
+	void Append(GroupState &group);
+	void Forward(GroupState &group);
+	void AskReads(GroupState &group);
+	void ForwardTransfer(GroupState &group, NewTransfer &event);
+	void CheckTransfers(GroupState &group);
+	void Expire(GroupState &group);
+	void FailPending(const Status &failure);
+	void RefuseProposals(std::vector<Proposal> &proposals, const Status &failure);
+	void RefuseEvent(LoopEvent &event, const Status &failure);
+	Status WaitingFailure(const GroupState &group) const;
+	bool HasRequests(const GroupState &group) const;
+
+	bool IsLeader(const GroupState &group) const {
+		return group.soft.role == raft::Role::Leader;
+	}
+	bool DiskIsFull() const {
+		return !disk_alarm.empty();
+	}
+	bool TakesEntries() const;
+	GroupState *Find(raft::GroupId group);
+	//! Runs after the lock is released.
+	void Later(std::function<void()> call) {
+		completions.push_back(std::move(call));
+	}
+
+	LoopContext context;
+	const RaftEngineConfig &config;
+	LoopMailbox &mailbox;
+	Outbox outbox;
+	std::function<std::string()> status_source;
+
+	//! Guards the members below; held by the loop while it handles one round of events, and by readers of status. Never
+	//! held while sending, waiting or calling back.
+	mutable std::mutex lock;
+	std::map<raft::GroupId, std::unique_ptr<GroupState>> groups;
+	std::string disk_alarm;
+	MonotonicNs now = 0;
+	MonotonicNs expired_at = 0;
+	uint64_t refused_messages = 0;
+	Completions completions;
+
+	std::atomic<size_t> inbound_bytes {0};
+	std::atomic<bool> is_stopping {false};
+	std::thread thread;
+};
+
+} // namespace node
+} // namespace quack

@@ -1,0 +1,209 @@
+#include "quack/node/status_report.hpp"
+
+#include <algorithm>
+
+namespace quack {
+namespace node {
+
+namespace {
+
+std::string RoleName(raft::Role role) {
+	switch (role) {
+	case raft::Role::Follower:
+		return "follower";
+	case raft::Role::PreCandidate:
+		return "pre_candidate";
+	case raft::Role::Candidate:
+		return "candidate";
+	case raft::Role::Leader:
+		return "leader";
+	case raft::Role::Learner:
+		return "learner";
+	}
+	return "unknown";
+}
+
+std::string StateName(const raft::ProgressStatus &progress) {
+	switch (progress.state) {
+	case raft::ProgressStatus::State::Probe:
+		return "probe";
+	case raft::ProgressStatus::State::Replicate:
+		return progress.is_learner ? "learner" : "replicate";
+	case raft::ProgressStatus::State::Snapshot:
+		return "snapshot";
+	}
+	return "unknown";
+}
+
+const transport::PeerStatus *FindPeer(const std::vector<transport::PeerStatus> &peers, const std::string &name) {
+	for (auto &peer : peers) {
+		if (peer.node_id == name) {
+			return &peer;
+		}
+	}
+	return nullptr;
+}
+
+std::string DescribePeer(const std::string &name, const transport::PeerStatus *peer, MonotonicNs now) {
+	if (peer == nullptr) {
+		return name + " (no address configured)";
+	}
+	auto text = name + " (" + peer->address + ")";
+	text += peer->connected ? " connected" : " not connected";
+	text += peer->last_receive == 0
+	            ? std::string(", never heard")
+				: ", last heard " + std::to_string((now - peer->last_receive) / NS_PER_MS) + " ms ago";
+	if (!peer->last_error.empty()) {
+		text += ": " + peer->last_error;
+	}
+	return text;
+}
+
+void DescribePeers(const MemberDirectory &directory, const GroupView &view,
+                   const std::vector<transport::PeerStatus> &peers, GroupStatus &row) {
+	auto add = [&](raft::NodeId node) {
+		if (node == directory.Self()) {
+			return;
+		}
+		PeerLag lag;
+		lag.node_id = directory.NameOf(node);
+		auto peer = FindPeer(peers, lag.node_id);
+		lag.connected = peer != nullptr && peer->connected;
+		lag.last_error = peer == nullptr ? "" : peer->last_error;
+		for (auto &progress : view.core.progress) {
+			if (progress.node == node) {
+				lag.match = progress.match;
+				lag.lag = view.core.last_index - std::min(view.core.last_index, progress.match);
+				lag.state = StateName(progress);
+			}
+		}
+		row.peers.push_back(std::move(lag));
+	};
+	std::vector<raft::NodeId> nodes = view.core.membership.voters;
+	nodes.insert(nodes.end(), view.core.membership.outgoing.begin(), view.core.membership.outgoing.end());
+	nodes.insert(nodes.end(), view.core.membership.learners.begin(), view.core.membership.learners.end());
+	std::sort(nodes.begin(), nodes.end());
+	nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+	for (auto node : nodes) {
+		add(node);
+	}
+}
+
+void DescribeLease(const GroupView &view, MonotonicNs now, GroupStatus &row) {
+	if (!row.is_leader) {
+		row.lease = "none";
+		return;
+	}
+	auto remaining = view.core.lease_until == 0 ? 0 : view.core.lease_until - now;
+	// A single voter's lease has no end.
+	row.lease_remaining_ms = std::clamp<int64_t>(remaining / NS_PER_MS, 0, INT64_C(1000000));
+	row.lease = remaining > 0 ? "valid" : "expired";
+}
+
+void AppendJsonField(std::string &out, const char *name, const std::string &value) {
+	out += out.back() == '{' ? "\"" : ",\"";
+	out += name;
+	out += "\":\"";
+	for (auto c : value) {
+		auto byte = static_cast<unsigned char>(c);
+		if (c == '"' || c == '\\') {
+			out += '\\';
+			out += c;
+		} else {
+			out += byte < 0x20 ? ' ' : c;
+		}
+	}
+	out += '"';
+}
+
+void AppendJsonField(std::string &out, const char *name, uint64_t value) {
+	out += std::string(",\"") + name + "\":" + std::to_string(value);
+}
+
+void AppendJsonField(std::string &out, const char *name, bool value) {
+	out += std::string(",\"") + name + "\":" + (value ? "true" : "false");
+}
+
+} // namespace
+
+std::string DescribeMissing(const MemberDirectory &directory, const std::vector<transport::PeerStatus> &peers,
+                            const raft::Membership &membership, MonotonicNs now) {
+	std::string missing;
+	std::string present;
+	for (auto node : membership.voters) {
+		if (node == directory.Self()) {
+			continue;
+		}
+		auto name = directory.NameOf(node);
+		auto peer = FindPeer(peers, name);
+		auto &text = peer != nullptr && peer->connected ? present : missing;
+		text += (text.empty() ? "" : "; ") + DescribePeer(name, peer, now);
+	}
+	if (missing.empty()) {
+		return present.empty() ? std::string("this node is the only voter and is electing itself")
+		                       : "all voters are connected, an election is under way: " + present;
+	}
+	return "voters out of reach: " + missing + (present.empty() ? "" : "; in reach: " + present);
+}
+
+GroupStatus DescribeGroup(const RaftEngineConfig &config, const MemberDirectory &directory, const GroupView &view,
+                          const std::vector<transport::PeerStatus> &peers, MonotonicNs now) {
+	auto &core = view.core;
+	GroupStatus row;
+	row.cluster_id = config.cluster_id;
+	row.group = core.group;
+	row.group_name = core.group == raft::ROOT_GROUP ? std::string("root") : "group-" + std::to_string(core.group);
+	row.node_id = config.node_id;
+	row.role = RoleName(core.role);
+	row.term = core.term;
+	row.leader_id = core.leader == raft::NO_NODE ? std::string() : directory.NameOf(core.leader);
+	row.is_leader = core.role == raft::Role::Leader;
+	for (auto node : core.membership.voters) {
+		row.voters.push_back(directory.NameOf(node));
+	}
+	for (auto node : core.membership.learners) {
+		row.learners.push_back(directory.NameOf(node));
+	}
+	std::sort(row.voters.begin(), row.voters.end());
+	std::sort(row.learners.begin(), row.learners.end());
+	row.membership_change_in_progress = core.membership.IsJoint();
+	row.commit_index = core.commit_index;
+	row.last_log_index = core.last_index;
+	row.durable_index = core.durable_index;
+	DescribePeers(directory, view, peers, row);
+	DescribeLease(view, now, row);
+	auto leader = FindPeer(peers, row.leader_id);
+	row.linearizable_read_safe = row.is_leader ? row.lease == "valid" : leader != nullptr && leader->connected;
+	if (core.leader == raft::NO_NODE) {
+		auto waited = view.leaderless_since == 0 ? 0 : (now - view.leaderless_since) / NS_PER_MS;
+		row.reason = "no leader for " + std::to_string(waited) +
+		             " ms: " + DescribeMissing(directory, peers, core.membership, now);
+	} else if (view.is_frozen) {
+		row.reason = "a snapshot is being installed";
+	}
+	return row;
+}
+
+std::string FormatStatusJson(const std::vector<GroupStatus> &rows) {
+	std::string out = "[";
+	for (auto &row : rows) {
+		out += out.size() > 1 ? ",{" : "{";
+		AppendJsonField(out, "cluster_id", row.cluster_id);
+		AppendJsonField(out, "group", row.group_name);
+		AppendJsonField(out, "node_id", row.node_id);
+		AppendJsonField(out, "role", row.role);
+		AppendJsonField(out, "leader_id", row.leader_id);
+		AppendJsonField(out, "reason", row.reason);
+		AppendJsonField(out, "term", static_cast<uint64_t>(row.term));
+		AppendJsonField(out, "commit_index", static_cast<uint64_t>(row.commit_index));
+		AppendJsonField(out, "applied_index", static_cast<uint64_t>(row.applied_index));
+		AppendJsonField(out, "last_log_index", static_cast<uint64_t>(row.last_log_index));
+		AppendJsonField(out, "degraded", row.degraded);
+		AppendJsonField(out, "linearizable_read_safe", row.linearizable_read_safe);
+		out += '}';
+	}
+	return out + "]";
+}
+
+} // namespace node
+} // namespace quack

@@ -1,0 +1,22 @@
+//! Turns what the parts of the engine know into rows and sentences.
+#pragma once
+
+#include "quack/node/ready_loop.hpp"
+
+namespace quack {
+namespace node {
+
+//! Which voters are out of reach, when each was last heard, and what it last said:
+//! "n1 (10.0.0.2:9494) not connected, last heard 1200 ms ago: connection refused; ...".
+std::string DescribeMissing(const MemberDirectory &directory, const std::vector<transport::PeerStatus> &peers,
+                            const raft::Membership &membership, MonotonicNs now);
+
+//! The fields of one row that come from the core and the transport.
+GroupStatus DescribeGroup(const RaftEngineConfig &config, const MemberDirectory &directory, const GroupView &view,
+                          const std::vector<transport::PeerStatus> &peers, MonotonicNs now);
+
+//! One JSON array with the main fields of each row; what a peer or a tool gets that asks this node directly.
+std::string FormatStatusJson(const std::vector<GroupStatus> &rows);
+
+} // namespace node
+} // namespace quack

@@ -1,0 +1,109 @@
+//! Bodies of the calls between nodes: forwarded proposals, leadership transfer, snapshot transfer. Every body starts
+//! with one version byte. No IO, no clock, no thread. Freshness of reads needs no call: the cores ask each other by
+//! ReadIndex messages (raft_codec.hpp).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "quack/common/bytes.hpp"
+#include "quack/common/clock.hpp"
+#include "quack/common/status.hpp"
+#include "quack/raft/types.hpp"
+
+namespace quack {
+namespace wire {
+
+constexpr uint8_t CALL_VERSION = 1;
+
+constexpr const char *METHOD_PROPOSE = "propose";
+constexpr const char *METHOD_TRANSFER = "transfer";
+constexpr const char *METHOD_SNAPSHOT_OPEN = "snapshot_open";
+constexpr const char *METHOD_SNAPSHOT_CHUNK = "snapshot_chunk";
+constexpr const char *METHOD_STATUS = "status";
+
+//! Proposals for one group that the sender believes the receiver leads.
+struct ProposeRequest {
+	struct Item {
+		MonotonicNs timeout = 0; //! what is left of the caller's deadline; a duration, so clocks need not agree
+		SharedBytes payload;
+	};
+	raft::GroupId group = raft::ROOT_GROUP;
+	std::vector<Item> items;
+};
+
+//! One outcome per item, in order.
+struct ProposeAnswer {
+	struct Item {
+		Status status; //! as node::ProposeOutcome::status
+		raft::LogIndex index = 0;
+	};
+	std::vector<Item> items;
+};
+
+struct TransferRequest {
+	raft::GroupId group = raft::ROOT_GROUP;
+	raft::NodeId target = raft::NO_NODE; //! NO_NODE = best caught-up voter
+	MonotonicNs timeout = 0;
+};
+
+//! Answer that is only an outcome.
+struct StatusAnswer {
+	Status status;
+};
+
+//! One group's place in a snapshot image.
+struct SnapshotPosition {
+	raft::GroupId group = raft::ROOT_GROUP;
+	raft::SnapshotMeta meta;
+};
+
+struct SnapshotOpenRequest {
+	std::string cluster_id;
+	raft::GroupId group = raft::ROOT_GROUP;
+	raft::LogIndex index_min = 0; //! an older image would not help
+};
+
+struct SnapshotOpenAnswer {
+	Status status;
+	std::string cluster_id;
+	uint64_t image = 0; //! names the open image on the serving node
+	uint64_t bytes = 0;
+	std::vector<SnapshotPosition> positions;
+};
+
+struct SnapshotChunkRequest {
+	uint64_t image = 0;
+	uint64_t offset = 0;
+	uint64_t size = 0;
+};
+
+struct SnapshotChunkAnswer {
+	Status status;
+	uint64_t offset = 0;
+	uint32_t crc32c = 0; //! of data
+	std::string data;
+};
+
+std::string Encode(const ProposeRequest &request);
+std::string Encode(const ProposeAnswer &answer);
+std::string Encode(const TransferRequest &request);
+std::string Encode(const StatusAnswer &answer);
+std::string Encode(const SnapshotOpenRequest &request);
+std::string Encode(const SnapshotOpenAnswer &answer);
+std::string Encode(const SnapshotChunkRequest &request);
+std::string Encode(const SnapshotChunkAnswer &answer);
+
+//! Corruption or Incompatible when the bytes are not one; no partial result.
+Result<ProposeRequest> DecodeProposeRequest(ByteView bytes);
+Result<ProposeAnswer> DecodeProposeAnswer(ByteView bytes);
+Result<TransferRequest> DecodeTransferRequest(ByteView bytes);
+Result<StatusAnswer> DecodeStatusAnswer(ByteView bytes);
+Result<SnapshotOpenRequest> DecodeSnapshotOpenRequest(ByteView bytes);
+Result<SnapshotOpenAnswer> DecodeSnapshotOpenAnswer(ByteView bytes);
+Result<SnapshotChunkRequest> DecodeSnapshotChunkRequest(ByteView bytes);
+//! Corruption as well when the checksum does not match.
+Result<SnapshotChunkAnswer> DecodeSnapshotChunkAnswer(ByteView bytes);
+
+} // namespace wire
+} // namespace quack

@@ -1,0 +1,45 @@
+//! What a node says first on every session, and the words in which a mismatch is refused. No IO, no clock, no thread.
+#pragma once
+
+#include <string>
+
+#include "quack/common/bytes.hpp"
+#include "quack/common/status.hpp"
+#include "quack/raft/types.hpp"
+
+namespace quack {
+namespace wire {
+
+//! The first byte of a hello; the fields after it are numbered (hello.cpp).
+constexpr uint8_t HELLO_VERSION = 1;
+
+//! Bits of Hello::capabilities. A node must not use what a peer lacks.
+enum Capability : uint64_t {
+	CAPABILITY_SNAPSHOT_TRANSFER = 1,
+	CAPABILITY_PROPOSAL_FORWARDING = 2,
+};
+
+struct Hello {
+	std::string cluster_id;
+	std::string node_name;
+	raft::NodeId node = raft::NO_NODE; //! identity of this incarnation (node/member_id.hpp)
+	uint64_t incarnation = 0;
+	//! Effects are applied by DuckDB itself: only equal versions surely apply alike.
+	std::string duckdb_version;
+	uint64_t storage_version = 0;
+	//! Entry formats that this node can read; it writes the highest that all can read.
+	uint32_t entry_format_min = 1;
+	uint32_t entry_format_max = 1;
+	uint64_t capabilities = 0;
+};
+
+std::string EncodeHello(const Hello &hello);
+//! Corruption when the bytes are not a hello, Incompatible for another hello version.
+Result<Hello> DecodeHello(ByteView bytes);
+
+//! The fence. Incompatible with both values and the fix when the two may not talk: cluster id, DuckDB version, storage
+//! version, entry formats. Symmetric: both sides refuse.
+Status CheckCompatible(const Hello &local, const Hello &remote);
+
+} // namespace wire
+} // namespace quack

@@ -1,0 +1,190 @@
+#include "unit/node/memory_state_machine.hpp"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "quack/raft/raft.hpp"
+
+namespace quack {
+namespace test {
+
+namespace {
+
+std::vector<node::AppliedPosition> PositionsOf(const ListState &state) {
+	std::vector<node::AppliedPosition> result;
+	for (auto &entry : state.positions) {
+		result.push_back(entry.second);
+	}
+	return result;
+}
+
+class ListImage final : public node::StateMachine::SnapshotImage {
+public:
+	explicit ListImage(const ListState &state) : positions(PositionsOf(state)), bytes(state.Encode()) {
+	}
+	const std::vector<node::AppliedPosition> &Positions() const override {
+		return positions;
+	}
+	uint64_t Bytes() const override {
+		return bytes.size();
+	}
+	Result<std::string> Read(uint64_t offset, size_t size) override {
+		return bytes.substr(static_cast<size_t>(offset), size);
+	}
+
+private:
+	std::vector<node::AppliedPosition> positions;
+	std::string bytes;
+};
+
+} // namespace
+
+std::string ListState::Encode() const {
+	std::string out;
+	ByteWriter writer(out);
+	writer.PutVarint(positions.size());
+	for (auto &entry : positions) {
+		writer.PutU64(entry.first);
+		writer.PutU64(entry.second.index);
+		writer.PutU64(entry.second.term);
+		writer.PutBytes(raft::EncodeMembership(entry.second.membership));
+	}
+	writer.PutVarint(values.size());
+	for (auto &value : values) {
+		writer.PutBytes(value);
+	}
+	return out;
+}
+
+Result<ListState> ListState::Decode(const std::string &bytes) {
+	ListState state;
+	ByteReader reader(bytes);
+	auto position_count = reader.GetVarint();
+	for (uint64_t i = 0; i < position_count && !reader.Failed(); i++) {
+		node::AppliedPosition position;
+		position.group = reader.GetU64();
+		position.index = reader.GetU64();
+		position.term = reader.GetU64();
+		auto membership = raft::DecodeMembership(reader.GetBytes());
+		if (!membership.IsOk()) {
+			return membership.GetStatus();
+		}
+		position.membership = membership.Value();
+		state.positions[position.group] = position;
+	}
+	auto value_count = reader.GetVarint();
+	for (uint64_t i = 0; i < value_count && !reader.Failed(); i++) {
+		state.values.emplace_back(reader.GetBytes());
+	}
+	if (!reader.Done()) {
+		return Status(ErrorCode::Corruption, "not a list image");
+	}
+	return state;
+}
+
+MemoryStateMachine::MemoryStateMachine(std::shared_ptr<ListDisk> disk_p) : disk(std::move(disk_p)) {
+	std::lock_guard<std::mutex> guard(disk->lock);
+	state = disk->checkpoint;
+}
+
+Status MemoryStateMachine::Apply(const std::vector<node::CommittedEntry> &entries) {
+	std::unique_lock<std::mutex> guard(lock);
+	released.wait(guard, [this] { return !is_held; });
+	for (auto &committed : entries) {
+		auto &entry = committed.entry;
+		auto &position = state.positions[committed.group];
+		if (entry.index != position.index + 1) {
+			return Status(ErrorCode::Internal,
+			              "index " + std::to_string(entry.index) + " follows " + std::to_string(position.index));
+		}
+		if (!fail_on.empty() && *entry.payload == fail_on) {
+			return Status(ErrorCode::IoError, "this node cannot apply '" + fail_on + "'");
+		}
+		position.group = committed.group;
+		position.index = entry.index;
+		position.term = entry.term;
+		if (entry.type == raft::EntryType::Membership) {
+			position.membership = raft::DecodeMembership(*entry.payload).Value();
+		} else if (entry.type == raft::EntryType::Normal) {
+			state.values.push_back(*entry.payload);
+		}
+	}
+	return Status::Ok();
+}
+
+std::vector<node::AppliedPosition> MemoryStateMachine::Applied() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return PositionsOf(state);
+}
+
+std::vector<node::AppliedPosition> MemoryStateMachine::Durable() const {
+	std::lock_guard<std::mutex> guard(disk->lock);
+	return PositionsOf(disk->checkpoint);
+}
+
+Status MemoryStateMachine::Checkpoint() {
+	std::lock_guard<std::mutex> guard(lock);
+	std::lock_guard<std::mutex> disk_guard(disk->lock);
+	disk->checkpoint = state;
+	checkpoint_count++;
+	return Status::Ok();
+}
+
+Result<std::unique_ptr<node::StateMachine::SnapshotImage>> MemoryStateMachine::OpenSnapshot() {
+	std::lock_guard<std::mutex> guard(disk->lock);
+	return std::unique_ptr<SnapshotImage>(new ListImage(disk->checkpoint));
+}
+
+Status MemoryStateMachine::InstallSnapshot(const std::string &path) {
+	std::ifstream file(path, std::ios::binary);
+	std::stringstream bytes;
+	bytes << file.rdbuf();
+	std::filesystem::remove(path);
+	auto decoded = ListState::Decode(bytes.str());
+	if (!decoded.IsOk()) {
+		return decoded.GetStatus();
+	}
+	std::lock_guard<std::mutex> guard(lock);
+	std::lock_guard<std::mutex> disk_guard(disk->lock);
+	for (auto &entry : state.positions) {
+		if (decoded.Value().positions[entry.first].index < entry.second.index) {
+			return Status(ErrorCode::InvalidArgument, "the image is older than the state");
+		}
+	}
+	state = decoded.Value();
+	disk->checkpoint = state;
+	install_count++;
+	return Status::Ok();
+}
+
+std::vector<std::string> MemoryStateMachine::Values() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return state.values;
+}
+
+void MemoryStateMachine::FailOn(const std::string &payload) {
+	std::lock_guard<std::mutex> guard(lock);
+	fail_on = payload;
+}
+
+void MemoryStateMachine::Hold(bool hold) {
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		is_held = hold;
+	}
+	released.notify_all();
+}
+
+uint64_t MemoryStateMachine::CheckpointCount() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return checkpoint_count;
+}
+
+uint64_t MemoryStateMachine::InstallCount() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return install_count;
+}
+
+} // namespace test
+} // namespace quack

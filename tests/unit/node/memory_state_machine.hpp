@@ -1,0 +1,64 @@
+//! A state machine in memory: an ordered list of payloads. Its "disk" outlives it, so that a restart can be played.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "quack/node/state_machine.hpp"
+
+namespace quack {
+namespace test {
+
+//! One state: what was applied, and where each group stands.
+struct ListState {
+	std::vector<std::string> values;
+	std::map<raft::GroupId, node::AppliedPosition> positions;
+
+	std::string Encode() const;
+	//! Corruption when the bytes are not one.
+	static Result<ListState> Decode(const std::string &bytes);
+};
+
+//! What survives the process.
+struct ListDisk {
+	std::mutex lock;
+	ListState checkpoint;
+};
+
+class MemoryStateMachine final : public node::StateMachine {
+public:
+	explicit MemoryStateMachine(std::shared_ptr<ListDisk> disk);
+
+	Status Apply(const std::vector<node::CommittedEntry> &entries) override;
+	std::vector<node::AppliedPosition> Applied() const override;
+	std::vector<node::AppliedPosition> Durable() const override;
+	Status Checkpoint() override;
+	Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() override;
+	Status InstallSnapshot(const std::string &path) override;
+
+	std::vector<std::string> Values() const;
+	//! Applying this payload fails like a broken disk would.
+	void FailOn(const std::string &payload);
+	//! Apply waits while held.
+	void Hold(bool hold);
+	uint64_t CheckpointCount() const;
+	uint64_t InstallCount() const;
+
+private:
+	std::shared_ptr<ListDisk> disk;
+	mutable std::mutex lock;
+	std::condition_variable released;
+	ListState state;
+	std::string fail_on;
+	bool is_held = false;
+	uint64_t checkpoint_count = 0;
+	uint64_t install_count = 0;
+};
+
+} // namespace test
+} // namespace quack
