@@ -143,20 +143,18 @@ bool PeekRecord(ByteView segment, uint64_t offset, RecordFields &fields, uint64_
 		return false;
 	}
 	ByteReader reader(segment.substr(offset, RECORD_HEADER_BYTES));
-	if (reader.GetU32() != RECORD_MAGIC) {
-		return false;
-	}
+	auto has_magic = reader.GetU32() == RECORD_MAGIC;
 	reader.GetU64();
 	body_size = reader.GetU32();
 	reader.GetU64();
 	fields.type = static_cast<RecordType>(reader.GetU8());
 	fields.entry_type = reader.GetU8();
 	reader.GetU16();
-	reader.GetU32();
+	auto own_offset = static_cast<uint64_t>(reader.GetU32()) * RECORD_ALIGNMENT;
 	fields.group = reader.GetU64();
 	fields.term = reader.GetU64();
 	fields.index = reader.GetU64();
-	return true;
+	return has_magic || own_offset == offset;
 }
 
 bool ParseRecord(ByteView segment, uint64_t offset, const SegmentHeader &header, RecordView &record) {
@@ -165,7 +163,7 @@ bool ParseRecord(ByteView segment, uint64_t offset, const SegmentHeader &header,
 
 bool ParseRecordAt(ByteView bytes, uint64_t at, const SegmentHeader &header, uint64_t offset, RecordView &record) {
 	uint64_t body_size = 0;
-	if (!PeekRecord(bytes, at, record.fields, body_size)) {
+	if (!PeekRecord(bytes, at, record.fields, body_size) || ByteReader(bytes.substr(at)).GetU32() != RECORD_MAGIC) {
 		return false;
 	}
 	if (body_size > bytes.size() - at - RECORD_HEADER_BYTES) {

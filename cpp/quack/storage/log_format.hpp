@@ -103,7 +103,8 @@ bool ParseRecord(ByteView segment, uint64_t offset, const SegmentHeader &header,
 //! Same for a piece of a segment: the record lies at `at` in `bytes` and at `offset` in the segment.
 bool ParseRecordAt(ByteView bytes, uint64_t at, const SegmentHeader &header, uint64_t offset, RecordView &record);
 
-//! What a damaged record claims to be, for messages; false when not even its magic is there.
+//! What a damaged record claims to be, for messages; false when neither its magic nor its own offset is
+//! there.
 bool PeekRecord(ByteView segment, uint64_t offset, RecordFields &fields, uint64_t &body_size);
 
 //! Lays out consecutive records for one write. Bodies of 4 KiB and more are referred to, not copied.
