@@ -186,7 +186,10 @@ private:
 		result.seeds_done++;
 		result.coverage.Add(report.coverage);
 		result.combined_hash += Mix(report.seed, report.trace_hash);
-		result.recovery_timeouts_max = std::max(result.recovery_timeouts_max, report.recovery_timeouts);
+		if (report.recovery_timeouts > result.recovery_timeouts_max) {
+			result.recovery_timeouts_max = report.recovery_timeouts;
+			result.slowest_seed = report.seed;
+		}
 		if (report.outcome != Outcome::Ok) {
 			AddFailure({report.seed, report.outcome, report.checker, report.message});
 		}

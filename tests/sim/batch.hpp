@@ -37,8 +37,9 @@ struct BatchResult {
 	Coverage coverage;
 	//! Order-independent combination of all trace hashes: equal batches give equal values.
 	uint64_t combined_hash = 0;
-	//! Longest recovery, in election timeouts.
+	//! Longest recovery, in election timeouts, and its seed.
 	double recovery_timeouts_max = 0;
+	uint64_t slowest_seed = 0;
 };
 
 BatchResult RunBatch(const BatchOptions &options);

@@ -207,8 +207,9 @@ void RunHealthy(const Arguments &arguments, Summary &summary) {
 			summary.Fail(13);
 		}
 	});
-	std::printf("\nslowest recovery after healing: %.1f election timeouts; combined trace hash %016llx\n",
-	            batch.recovery_timeouts_max, static_cast<unsigned long long>(batch.combined_hash));
+	std::printf("\nslowest recovery after healing: %.1f election timeouts (seed %llu); combined trace hash %016llx\n",
+	            batch.recovery_timeouts_max, static_cast<unsigned long long>(batch.slowest_seed),
+	            static_cast<unsigned long long>(batch.combined_hash));
 }
 
 void RunCanaries(const Arguments &arguments, Summary &summary) {

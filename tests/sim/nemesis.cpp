@@ -216,8 +216,7 @@ void Nemesis::CrashSome() {
 
 void Nemesis::CrashOne(SimNode &node, CrashKind kind, MonotonicNs downtime_max) {
 	node.Crash(kind);
-	world.queue.Push(1 + UpTo(downtime_max), EventKind::Restart, static_cast<uint16_t>(node.Slot()), 0,
-	                 0);
+	world.queue.Push(1 + UpTo(downtime_max), EventKind::Restart, static_cast<uint16_t>(node.Slot()), 0, 0);
 }
 
 bool Nemesis::IsNamedAnywhere(raft::NodeId id) {

@@ -160,7 +160,8 @@ void SimNode::Read(uint32_t op) {
 	world.read_index.OnAsked(op, world.leader_completeness.CommitIndex());
 	if (role == raft::Role::Leader) {
 		world.coverage.reads_on_leader++;
-		world.coverage.reads_under_lease += core->GetStatus().lease_until > clock.Local(world.queue.Now()) ? 1 : 0;
+		bool has_lease = core->GetStatus().lease_until > clock.Local(world.queue.Now());
+		world.coverage.reads_under_lease += world.settings.config.lease_reads && has_lease ? 1 : 0;
 	} else {
 		world.coverage.reads_on_follower += leader != raft::NO_NODE ? 1 : 0;
 	}
@@ -343,7 +344,8 @@ void SimNode::OnSyncDone(uint64_t seq) {
 		Gated gate = std::move(gated.front());
 		gated.pop_front();
 		Send(gate.messages);
-		if (gate.completed) {
+		bool more = !gated.empty() && gated.front().seq <= disk.SyncedSeq() && gated.front().completed;
+		if (gate.completed && !(more && world.settings.coalesce_completions)) {
 			Step(*gate.completed);
 		}
 		if (gate.installed) {

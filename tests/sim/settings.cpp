@@ -43,7 +43,10 @@ void DrawCluster(Prng &prng, Settings &s) {
 	s.varied_priorities = prng.Chance(1, 3);
 	bool zero_priority = s.voter_count >= 3 && prng.Chance(1, 8);
 	s.zero_priority_slot = zero_priority ? static_cast<uint32_t>(prng.Below(s.voter_count)) : NO_SLOT;
+	config.committed_bytes_max = Pick<size_t>(prng, {1, 100, 4 * 1024 * 1024});
+	config.unapplied_bytes_max = Pick<size_t>(prng, {1, 300, 64 * 1024 * 1024, 64 * 1024 * 1024});
 	s.sparse_ticks = prng.Chance(1, 2);
+	s.coalesce_completions = prng.Chance(1, 2);
 }
 
 void DrawNetwork(Prng &prng, Settings &s) {
@@ -89,7 +92,7 @@ void DrawOperations(Prng &prng, Settings &s) {
 	s.transfer_interval = Interval(prng, 35, timeout, timeout * 8);
 	s.campaign_interval = Interval(prng, 25, timeout, timeout * 8);
 	s.checkpoint_interval = Interval(prng, 60, timeout / 2, timeout * 6);
-	s.checkpoint_latency = timeout / Pick<MonotonicNs>(prng, {100, 4, 1});
+	s.checkpoint_latency = timeout / Pick<MonotonicNs>(prng, {5000, 100, 4, 1});
 	s.checkpoint_tail = Pick<uint32_t>(prng, {0, 2, 20});
 	s.checkpoint_may_pass_log = prng.Chance(1, 2);
 	s.snapshot_transfer_max = timeout * Pick<MonotonicNs>(prng, {1, 10, 40}) / 20;
@@ -140,12 +143,14 @@ std::string Settings::ToString() const {
 	    << " inflight_messages_max=" << config.inflight_messages_max
 	    << " inflight_bytes_max=" << config.inflight_bytes_max
 	    << " uncommitted_bytes_max=" << config.uncommitted_bytes_max
-	    << " pending_reads_max=" << config.pending_reads_max << " sparse_ticks=" << sparse_ticks
-	    << "\n  phases: safety_ms=" << ms(safety_duration) << " liveness_bound_ms=" << ms(liveness_bound)
-	    << "\n  network: delay_ms=" << ms(delay_min) << ".." << ms(delay_max) << " loss_permille=" << loss_permille
-	    << " duplicate_permille=" << duplicate_permille << " straggler_permille=" << straggler_permille
-	    << " straggler_delay_max_ms=" << ms(straggler_delay_max) << " fifo_links=" << fifo_links
-	    << " unreachable_permille=" << unreachable_permille << " partition_interval_ms=" << ms(partition_interval)
+	    << " pending_reads_max=" << config.pending_reads_max << " committed_bytes_max=" << config.committed_bytes_max
+	    << " unapplied_bytes_max=" << config.unapplied_bytes_max << " sparse_ticks=" << sparse_ticks
+	    << " coalesce_completions=" << coalesce_completions << "\n  phases: safety_ms=" << ms(safety_duration)
+	    << " liveness_bound_ms=" << ms(liveness_bound) << "\n  network: delay_ms=" << ms(delay_min) << ".."
+	    << ms(delay_max) << " loss_permille=" << loss_permille << " duplicate_permille=" << duplicate_permille
+	    << " straggler_permille=" << straggler_permille << " straggler_delay_max_ms=" << ms(straggler_delay_max)
+	    << " fifo_links=" << fifo_links << " unreachable_permille=" << unreachable_permille
+	    << " partition_interval_ms=" << ms(partition_interval)
 	    << " partition_duration_max_ms=" << ms(partition_duration_max) << " one_way_partitions=" << one_way_partitions
 	    << "\n  crash: interval_ms=" << ms(crash_interval) << " downtime_max_ms=" << ms(downtime_max)
 	    << " process_crash_percent=" << process_crash_percent << " leader_strike_percent=" << leader_strike_percent

@@ -83,6 +83,8 @@ struct Settings {
 	MonotonicNs snapshot_transfer_max = 0;
 
 	MonotonicNs apply_latency_max = 0;
+	//! Tell the core only of the last of several appends that one sync made durable.
+	bool coalesce_completions = false;
 	//! Tick only at NextDeadline() instead of every heartbeat_interval / 2 as well.
 	bool sparse_ticks = false;
 
