@@ -80,9 +80,13 @@ public:
 	std::optional<CommitOutcome> LastCommit() const;
 	void SetLastCommit(CommitOutcome outcome);
 	//! Why the open transaction can no longer commit (a committed entry needed what it held); Ok when it can. The
-	//! running statement was interrupted: report this status instead of "Interrupted!". Cleared at transaction end.
+	//! running statement was interrupted: report this status instead of "Interrupted!", and refuse further statements of
+	//! the transaction with it. Cleared when the session's next transaction begins.
 	Status Doomed() const;
-	void SetDoomed(Status status);
+	//! Used by eviction only, around the steps that abort the transaction.
+	void Doom(Status status);
+	void DoomDelivered();
+	void TransactionBegin(duckdb::MetaTransaction &transaction, duckdb::ClientContext &context) override;
 
 private:
 	mutable std::mutex lock;
@@ -92,6 +96,7 @@ private:
 	std::map<raft::GroupId, raft::LogIndex> floor;
 	std::optional<CommitOutcome> last_commit;
 	Status doomed;
+	bool doom_in_progress = false;
 };
 
 //! One row of quack_state_hash(): an order-independent hash over the bit-exact values of one table or, for other
@@ -123,6 +128,7 @@ struct ReplicaStatistics {
 };
 
 struct ReplicaCore;
+class Applier;
 
 //! Threads: see node::StateMachine; everything else from any thread. The DatabaseInstance outlives it.
 class ReplicatedDatabase final : public node::StateMachine {
@@ -160,6 +166,7 @@ private:
 	explicit ReplicatedDatabase(std::shared_ptr<ReplicaCore> core_p);
 
 	std::shared_ptr<ReplicaCore> core;
+	std::unique_ptr<Applier> applier;
 };
 
 } // namespace catalog

@@ -1,0 +1,425 @@
+#include "quack/catalog/applier.hpp"
+
+#include "duckdb/common/exception.hpp"
+#include "duckdb/main/attached_database.hpp"
+#include "quack/common/log.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+//! One DuckDB transaction takes at most this much; below a row group (122,880 rows), so that nothing is written to disk
+//! before commit.
+constexpr uint64_t BATCH_ROWS_MAX = 65536;
+constexpr size_t BATCH_BYTES_MAX = 16 * 1024 * 1024;
+constexpr size_t BATCH_ENTRIES_MAX = 4096;
+//! A local transaction that still holds what an entry needs after this many evictions means a bug.
+constexpr int EVICTION_ATTEMPTS = 50;
+
+enum class Failure { LocalConflict, Deterministic, Fatal };
+
+//! What an exception during apply means. Deterministic: depends on the entry and the replicated state alone.
+Failure Classify(const duckdb::ErrorData &error) {
+	using duckdb::ExceptionType;
+	switch (error.Type()) {
+	case ExceptionType::TRANSACTION:
+		return Failure::LocalConflict;
+	case ExceptionType::CONSTRAINT:
+	case ExceptionType::CONVERSION:
+	case ExceptionType::OUT_OF_RANGE:
+	case ExceptionType::INVALID_INPUT:
+	case ExceptionType::CATALOG:
+	case ExceptionType::BINDER:
+	case ExceptionType::DEPENDENCY:
+	case ExceptionType::PARSER:
+	case ExceptionType::NOT_IMPLEMENTED:
+		return Failure::Deterministic;
+	default:
+		return Failure::Fatal;
+	}
+}
+
+Status ToStatus(const duckdb::ErrorData &error, bool planned_on_current_catalog) {
+	using duckdb::ExceptionType;
+	switch (error.Type()) {
+	case ExceptionType::CATALOG:
+	case ExceptionType::BINDER:
+	case ExceptionType::DEPENDENCY:
+	case ExceptionType::PARSER:
+	case ExceptionType::NOT_IMPLEMENTED:
+		return planned_on_current_catalog
+		           ? Status(ErrorCode::NotSupported, "the change cannot be replicated: " + error.RawMessage())
+		           : Status(ErrorCode::SchemaChanged, error.RawMessage());
+	default:
+		return Status(ErrorCode::Constraint, error.RawMessage());
+	}
+}
+
+bool ChangesRows(const DecodedEntry &entry) {
+	for (auto &effect : entry.effects) {
+		if (effect.kind == EffectKind::DeleteRows || effect.kind == EffectKind::UpdateRows) {
+			return true;
+		}
+	}
+	return false;
+}
+
+} // namespace
+
+Status Applier::Apply(const std::vector<node::CommittedEntry> &entries) {
+	decoded.clear();
+	decoded.resize(entries.size());
+	rejections.clear();
+	size_t next = 0;
+	while (next < entries.size()) {
+		auto applied = ApplySome(entries, next);
+		if (!applied.IsOk()) {
+			auto &entry = entries[next];
+			return Status(applied.GetStatus().Code(), "applying entries from " + std::to_string(entry.entry.index) +
+			                                              " of group " + std::to_string(entry.group) + " failed: " +
+			                                              applied.GetStatus().Message());
+		}
+		for (size_t i = next; i < next + applied.Value(); i++) {
+			decoded[i].reset();
+		}
+		next += applied.Value();
+		try {
+			CompactWhenLong();
+		} catch (std::exception &exception) {
+			return Status(ErrorCode::Internal, "compacting the replication state failed: " +
+			                                       duckdb::ErrorData(exception).Message());
+		}
+	}
+	return Status::Ok();
+}
+
+Result<size_t> Applier::ApplySome(const std::vector<node::CommittedEntry> &entries, size_t begin) {
+	auto limit = entries.size();
+	int evictions = 0;
+	for (;;) {
+		try {
+			return Attempt(entries, begin, limit);
+		} catch (Stop &stop) {
+			if (stop.position == begin) {
+				if (!rejections.emplace(begin, stop.status).second) {
+					return Status(ErrorCode::Internal, "a rejected entry cannot be skipped: " + stop.status.Message());
+				}
+			} else {
+				limit = stop.position;
+			}
+		} catch (Status &status) {
+			return status;
+		} catch (std::exception &exception) {
+			duckdb::ErrorData error(exception);
+			if (Classify(error) != Failure::LocalConflict || ++evictions > EVICTION_ATTEMPTS) {
+				return Status(ErrorCode::Internal, error.Message());
+			}
+			EvictLocalWriters();
+		}
+	}
+}
+
+size_t Applier::Attempt(const std::vector<node::CommittedEntry> &entries, size_t begin, size_t limit) {
+	ApplySession session(core);
+	Staged staged;
+	auto position = begin;
+	for (; position < limit; position++) {
+		auto &committed = entries[position];
+		auto applied = core.state.positions.find(committed.group);
+		if (applied != core.state.positions.end() && committed.entry.index <= applied->second.index) {
+			continue; // a replay that overlaps
+		}
+		if (committed.entry.type == raft::EntryType::Normal && !decoded[position]) {
+			auto entry = DecodeEntry(*committed.entry.payload);
+			if (!entry.IsOk()) {
+				throw entry.GetStatus();
+			}
+			decoded[position] = std::move(entry.Value());
+		}
+		auto *entry = decoded[position].get();
+		if (entry != nullptr && position > begin && MustStartTransaction(session, *entry, staged)) {
+			break;
+		}
+		ApplyEntry(session, committed, position, staged);
+		if (staged.has_ddl || staged.data_rows >= BATCH_ROWS_MAX || staged.bytes >= BATCH_BYTES_MAX ||
+		    position + 1 - begin >= BATCH_ENTRIES_MAX) {
+			position++;
+			break;
+		}
+	}
+	AppendEntryRows(session, staged.rows);
+	AppendStateRows(session, staged.state_rows);
+	try {
+		session.Commit();
+	} catch (std::exception &exception) {
+		duckdb::ErrorData error(exception);
+		// DuckDB wraps whatever fails at commit as a transaction error. A unique key that only the commit found names
+		// itself; anything else (IO, memory) is this node's own trouble.
+		if (error.RawMessage().find("constraint violat") == std::string::npos &&
+		    error.RawMessage().find("onstraint") == std::string::npos) {
+			throw Status(ErrorCode::Internal, error.Message());
+		}
+		// The batch is cut until the guilty entry stands alone.
+		throw Stop {position - 1, Status(ErrorCode::Constraint, error.RawMessage())};
+	}
+	Publish(staged);
+	return position - begin;
+}
+
+bool Applier::MustStartTransaction(ApplySession &session, const DecodedEntry &entry, const Staged &staged) const {
+	if (entry.header.has_ddl) {
+		return true;
+	}
+	for (auto &effect : entry.effects) {
+		if (effect.kind == EffectKind::SequenceState) {
+			continue;
+		}
+		bool changes = effect.kind != EffectKind::InsertRows;
+		if (changes && staged.written.count(effect.object.Key()) != 0) {
+			return true; // rows of this transaction cannot be found by key, nor be validated
+		}
+		if (changes || staged.has_changes) {
+			try {
+				// DuckDB checks foreign keys before the transaction's own deletes take effect.
+				if (!session.Table(effect.object).foreign_keys.empty()) {
+					return true;
+				}
+			} catch (Rejected &) {
+				return false; // no such table: rejected without a trace
+			}
+		}
+	}
+	return false;
+}
+
+void Applier::ApplyEntry(ApplySession &session, const node::CommittedEntry &committed, size_t position,
+                         Staged &staged) {
+	auto &entry = committed.entry;
+	staged.rows.push_back({committed.group, entry.index, entry.term, std::nullopt});
+	auto known = core.state.positions.find(committed.group);
+	auto &staged_position = staged.positions[committed.group];
+	if (staged_position.index == 0 && known != core.state.positions.end()) {
+		staged_position = known->second;
+	}
+	staged_position.group = committed.group;
+	staged_position.index = entry.index;
+	staged_position.term = entry.term;
+	if (entry.type == raft::EntryType::Membership) {
+		auto membership = raft::DecodeMembership(*entry.payload);
+		if (!membership.IsOk()) {
+			throw membership.GetStatus();
+		}
+		staged_position.membership = membership.Value();
+		staged.state_rows.push_back(
+		    {entry.index, StateKind::Membership, EncodeIndex(committed.group), *entry.payload});
+	}
+	if (entry.type == raft::EntryType::Normal) {
+		ApplyNormal(session, committed, position, staged);
+	}
+}
+
+void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &committed, size_t position,
+                          Staged &staged) {
+	auto &entry = *decoded[position];
+	auto &id = entry.header.request_id;
+	if (core.state.outcomes.Find(id) != nullptr || staged.by_request.count(id) != 0) {
+		return; // a repeated attempt: the first one's outcome stands
+	}
+	CommitOutcome outcome;
+	outcome.request_id = id;
+	outcome.group = committed.group;
+	outcome.index = committed.entry.index;
+	auto rejection = rejections.find(position);
+	outcome.status = rejection != rejections.end() ? rejection->second : Check(committed, entry, staged);
+	if (outcome.status.IsOk()) {
+		EffectApplier effects(session, entry);
+		bool touched = false;
+		try {
+			if (!entry.header.has_ddl) {
+				effects.Locate();
+			}
+			touched = true;
+			effects.Execute();
+			staged.data_rows += effects.Rows();
+			for (auto &move : effects.TakeSequenceMoves()) {
+				if (entry.header.incarnation != core.incarnation) {
+					staged.sequence_moves.push_back(std::move(move));
+				}
+			}
+			Stage(committed, entry, staged);
+		} catch (Rejected &rejected) {
+			if (touched) {
+				throw Stop {position, rejected.status};
+			}
+			outcome.status = rejected.status;
+		} catch (std::exception &exception) {
+			duckdb::ErrorData error(exception);
+			if (Classify(error) != Failure::Deterministic) {
+				throw;
+			}
+			throw Stop {position,
+			            ToStatus(error, entry.header.planned_version == core.state.catalog_version)};
+		}
+	}
+	staged.rejected += outcome.status.IsOk() ? 0 : 1;
+	staged.by_request[id] = staged.outcomes.size();
+	staged.outcomes.push_back(outcome);
+	staged.rows.back().outcome = outcome;
+	staged.bytes += entry.body.size();
+}
+
+raft::LogIndex Applier::ObjectVersion(const std::string &key) const {
+	auto found = core.state.object_versions.find(key);
+	return found == core.state.object_versions.end() ? 0 : found->second;
+}
+
+Status Applier::Check(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const {
+	if (committed.entry.index > entry.header.base_index + OUTCOME_WINDOW) {
+		return Status(ErrorCode::OutcomeUnknown,
+		              "the entry reached the log more than " + std::to_string(OUTCOME_WINDOW) +
+		                  " entries after it was proposed; whether an earlier attempt committed is no longer known");
+	}
+	// An entry with DDL runs alone, so the staged catalog is the current one.
+	for (auto &effect : entry.effects) {
+		auto names = effect.touched;
+		names.push_back(effect.object);
+		for (auto &name : names) {
+			auto current = name;
+			for (;;) {
+				if (ObjectVersion(current.Key()) > entry.header.planned_version) {
+					return Status(ErrorCode::SchemaChanged,
+					              "\"" + current.ToString() + "\" was changed by another transaction; retry");
+				}
+				if (current.schema.empty()) {
+					break;
+				}
+				current.name = current.schema.back();
+				current.schema.pop_back();
+			}
+		}
+	}
+	return CheckSequences(entry, staged);
+}
+
+Status Applier::CheckSequences(const DecodedEntry &entry, const Staged &staged) const {
+	for (auto &effect : entry.effects) {
+		if (effect.kind != EffectKind::SequenceState) {
+			continue;
+		}
+		auto key = effect.object.Key();
+		SequenceUsers users;
+		auto known = core.state.sequences.find(key);
+		if (known != core.state.sequences.end()) {
+			users = known->second;
+		}
+		auto fresh = staged.sequences.find(key);
+		if (fresh != staged.sequences.end()) {
+			users = fresh->second;
+		}
+		if (users.LastForeign(entry.header.incarnation) > entry.header.snapshot_index) {
+			return Status(ErrorCode::Conflict, "sequence \"" + effect.object.ToString() +
+			                                       "\" was used on another node at the same time; retry");
+		}
+	}
+	return Status::Ok();
+}
+
+//! Notes what the executed entry changed.
+void Applier::Stage(const node::CommittedEntry &committed, const DecodedEntry &entry, Staged &staged) {
+	auto index = committed.entry.index;
+	for (auto &effect : entry.effects) {
+		auto key = effect.object.Key();
+		if (effect.kind == EffectKind::SequenceState) {
+			auto known = core.state.sequences.find(key);
+			auto &users = staged.sequences.emplace(key, known != core.state.sequences.end() ? known->second
+			                                                                                : SequenceUsers())
+			                  .first->second;
+			users.Record(entry.header.incarnation, index);
+			staged.state_rows.push_back({index, StateKind::Sequence, key, EncodeSequenceUsers(users)});
+		} else if (effect.kind == EffectKind::Ddl) {
+			staged.has_ddl = true;
+			for (auto &name : effect.touched) {
+				staged.touched.push_back(name.Key());
+			}
+		} else {
+			staged.written.insert(key);
+		}
+	}
+	staged.has_changes = staged.has_changes || ChangesRows(entry);
+	if (!staged.has_ddl) {
+		return;
+	}
+	std::set<std::string> names(staged.touched.begin(), staged.touched.end());
+	for (auto &name : names) {
+		staged.state_rows.push_back({index, StateKind::Object, name, EncodeIndex(index)});
+	}
+	staged.state_rows.push_back({index, StateKind::CatalogVersion, "", EncodeIndex(index)});
+	staged.catalog_version = index;
+}
+
+void Applier::Publish(Staged &staged) {
+	for (auto &move : staged.sequence_moves) {
+		std::lock_guard<duckdb::mutex> guard(move.state->lock);
+		auto &data = move.state->data;
+		data.usage_count = std::max<uint64_t>(data.usage_count, move.use.usage_count);
+		data.counter = move.use.counter;
+		if (move.use.has_last_value) {
+			data.last_value = move.use.last_value;
+		}
+	}
+	{
+		std::lock_guard<std::mutex> guard(core.state_lock);
+		auto &state = core.state;
+		for (auto &position : staged.positions) {
+			state.positions[position.first] = position.second;
+		}
+		for (auto &outcome : staged.outcomes) {
+			state.outcomes.Add(outcome);
+		}
+		for (auto &sequence : staged.sequences) {
+			state.sequences[sequence.first] = sequence.second;
+		}
+		for (auto &name : staged.touched) {
+			state.object_versions[name] = staged.catalog_version;
+		}
+		if (staged.has_ddl) {
+			state.catalog_version = staged.catalog_version;
+		}
+		auto root = state.positions.find(raft::ROOT_GROUP);
+		if (root != state.positions.end()) {
+			state.outcomes.Trim(root->second.index);
+			core.root_applied = root->second.index;
+		}
+		core.catalog_version = state.catalog_version;
+	}
+	core.entries_applied += staged.rows.size();
+	core.entries_rejected += staged.rejected;
+	core.rows_applied += staged.data_rows;
+	core.transactions_applied++;
+	rows_since_compaction += staged.rows.size() + staged.state_rows.size();
+	core.DeliverOutcomes(staged.outcomes);
+}
+
+void Applier::EvictLocalWriters() {
+	auto database = core.Attached();
+	if (!database) {
+		return;
+	}
+	auto evicted = core.transactions.EvictWriters(
+	    *database, Status(ErrorCode::Conflict, "a committed transaction needed rows or catalog entries that this "
+	                                           "transaction had changed; retry"));
+	core.local_evictions += evicted;
+	if (evicted > 0) {
+		Log(LogLevel::Debug, "catalog", "local_transactions_evicted", {{"count", std::to_string(evicted)}});
+	}
+}
+
+void Applier::CompactWhenLong() {
+	if (rows_since_compaction > 2 * OUTCOME_WINDOW) {
+		rows_since_compaction = 0;
+		CompactMeta(core);
+	}
+}
+
+} // namespace catalog
+} // namespace quack

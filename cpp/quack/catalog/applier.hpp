@@ -1,0 +1,66 @@
+//! Applies committed entries, many to one DuckDB transaction where they cannot disturb each other.
+#pragma once
+
+#include "quack/catalog/effect_apply.hpp"
+#include "quack/catalog/meta_store.hpp"
+#include "quack/catalog/replica_core.hpp"
+
+namespace quack {
+namespace catalog {
+
+//! Apply thread only.
+class Applier {
+public:
+	explicit Applier(ReplicaCore &core_p) : core(core_p) {
+	}
+	//! See node::StateMachine::Apply.
+	Status Apply(const std::vector<node::CommittedEntry> &entries);
+
+private:
+	//! What one DuckDB transaction will have changed; becomes core.state after its commit.
+	struct Staged {
+		std::vector<EntryRow> rows;
+		std::vector<StateRow> state_rows;
+		std::vector<CommitOutcome> outcomes;
+		std::unordered_map<RequestId, size_t, RequestIdHash> by_request;
+		std::map<raft::GroupId, node::AppliedPosition> positions;
+		std::unordered_map<std::string, SequenceUsers> sequences;
+		std::vector<SequenceMove> sequence_moves;
+		std::vector<std::string> touched;
+		raft::LogIndex catalog_version = 0;
+		bool has_ddl = false;
+		uint64_t rejected = 0;
+		//! Keys of tables that the transaction wrote, and whether it deleted or updated anything.
+		std::set<std::string> written;
+		bool has_changes = false;
+		uint64_t data_rows = 0;
+		size_t bytes = 0;
+	};
+	//! The entry at `position` must be rejected, but the transaction already holds its effects or those of others.
+	struct Stop {
+		size_t position;
+		Status status;
+	};
+
+	Result<size_t> ApplySome(const std::vector<node::CommittedEntry> &entries, size_t begin);
+	size_t Attempt(const std::vector<node::CommittedEntry> &entries, size_t begin, size_t limit);
+	bool MustStartTransaction(ApplySession &session, const DecodedEntry &entry, const Staged &staged) const;
+	void ApplyEntry(ApplySession &session, const node::CommittedEntry &committed, size_t position, Staged &staged);
+	void ApplyNormal(ApplySession &session, const node::CommittedEntry &committed, size_t position, Staged &staged);
+	Status Check(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const;
+	Status CheckSequences(const DecodedEntry &entry, const Staged &staged) const;
+	void Stage(const node::CommittedEntry &committed, const DecodedEntry &entry, Staged &staged);
+	void Publish(Staged &staged);
+	raft::LogIndex ObjectVersion(const std::string &key) const;
+	void EvictLocalWriters();
+	void CompactWhenLong();
+
+	ReplicaCore &core;
+	//! Of the current Apply call.
+	std::vector<std::unique_ptr<DecodedEntry>> decoded;
+	std::map<size_t, Status> rejections;
+	uint64_t rows_since_compaction = 0;
+};
+
+} // namespace catalog
+} // namespace quack

@@ -1,0 +1,442 @@
+#include "quack/catalog/capture.hpp"
+
+#include <algorithm>
+
+#include "duckdb/catalog/catalog_entry/duck_index_entry.hpp"
+#include "duckdb/catalog/catalog_entry/duck_table_entry.hpp"
+#include "duckdb/catalog/catalog_entry/schema_catalog_entry.hpp"
+#include "duckdb/catalog/catalog_entry/sequence_catalog_entry.hpp"
+#include "duckdb/catalog/catalog_entry/trigger_catalog_entry.hpp"
+#include "duckdb/common/enums/undo_flags.hpp"
+#include "duckdb/common/serializer/binary_deserializer.hpp"
+#include "duckdb/common/serializer/binary_serializer.hpp"
+#include "duckdb/common/serializer/memory_stream.hpp"
+#include "duckdb/parser/constraints/foreign_key_constraint.hpp"
+#include "duckdb/parser/parsed_data/alter_table_info.hpp"
+#include "duckdb/parser/parsed_data/create_info.hpp"
+#include "duckdb/parser/parsed_data/create_trigger_info.hpp"
+#include "duckdb/parser/tableref/basetableref.hpp"
+#include "duckdb/storage/data_table.hpp"
+#include "duckdb/storage/table/column_data.hpp"
+#include "duckdb/storage/table/row_group_collection.hpp"
+#include "duckdb/storage/table/scan_state.hpp"
+#include "duckdb/storage/table/update_segment.hpp"
+#include "duckdb/transaction/delete_info.hpp"
+#include "duckdb/transaction/update_info.hpp"
+#include "quack/catalog/chunk_codec.hpp"
+#include "quack/catalog/private_access.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+using duckdb::CatalogType;
+using duckdb::idx_t;
+
+[[noreturn]] void RefuseMeta() {
+	throw duckdb::PermissionException("schema \"%s\" holds the replication state and is read-only", META_SCHEMA);
+}
+
+void RefuseMetaSchema(const ObjectName &object) {
+	if (duckdb::StringUtil::CIEquals(object.schema.empty() ? object.name : object.schema[0], META_SCHEMA)) {
+		RefuseMeta();
+	}
+}
+
+std::string SerializeCreateInfo(const duckdb::CreateInfo &info) {
+	duckdb::MemoryStream stream;
+	duckdb::BinarySerializer serializer(stream, PinnedSerialization());
+	serializer.Begin();
+	info.Serialize(serializer);
+	serializer.End();
+	return std::string(reinterpret_cast<const char *>(stream.GetData()), stream.GetPosition());
+}
+
+//! Fetches rows by id, as the transaction sees them now or as they were before it.
+class RowFetcher {
+public:
+	RowFetcher(duckdb::DataTable &table, const std::vector<uint32_t> &columns) : collection(table.GetRowGroupCollection()) {
+		auto all_types = table.GetTypes();
+		for (auto column : columns) {
+			column_ids.emplace_back(column);
+			types.push_back(all_types[column]);
+		}
+		chunk.Initialize(duckdb::Allocator::DefaultAllocator(), types);
+	}
+
+	std::string Fetch(duckdb::TransactionData view, const int64_t *row_ids, idx_t count) {
+		chunk.Reset();
+		duckdb::Vector ids(duckdb::LogicalType::ROW_TYPE, count);
+		for (idx_t i = 0; i < count; i++) {
+			duckdb::FlatVector::GetDataMutable<duckdb::row_t>(ids)[i] = row_ids[i];
+		}
+		duckdb::FlatVector::SetSize(ids, duckdb::count_t(count));
+		duckdb::ColumnFetchState state;
+		collection->Fetch(view, chunk, column_ids, ids, count, state);
+		if (chunk.size() != count) {
+			throw duckdb::InternalException("capture: %llu of %llu changed rows are not visible to their transaction",
+			                                count - chunk.size(), count);
+		}
+		return EncodeChunk(chunk, types.size());
+	}
+
+private:
+	duckdb::shared_ptr<duckdb::RowGroupCollection> collection;
+	duckdb::vector<duckdb::StorageIndex> column_ids;
+	duckdb::vector<duckdb::LogicalType> types;
+	duckdb::DataChunk chunk;
+};
+
+std::vector<uint32_t> AllColumns(duckdb::DataTable &table) {
+	std::vector<uint32_t> columns;
+	for (idx_t i = 0; i < table.ColumnCount(); i++) {
+		columns.push_back(uint32_t(i));
+	}
+	return columns;
+}
+
+//! Referenced tables first, so that every insert finds the keys it points to.
+void OrderByForeignKey(std::vector<duckdb::LocalTableStorage *> &storages) {
+	std::map<std::string, duckdb::LocalTableStorage *> by_name;
+	for (auto *storage : storages) {
+		by_name[NameOf(*storage->table_entry).Key()] = storage;
+	}
+	std::vector<duckdb::LocalTableStorage *> ordered;
+	std::set<duckdb::LocalTableStorage *> visited;
+	std::function<void(duckdb::LocalTableStorage *)> visit = [&](duckdb::LocalTableStorage *storage) {
+		if (!visited.insert(storage).second) {
+			return;
+		}
+		auto name = NameOf(*storage->table_entry);
+		for (auto &constraint : storage->table_entry->GetConstraints()) {
+			if (constraint->type != duckdb::ConstraintType::FOREIGN_KEY) {
+				continue;
+			}
+			auto &info = constraint->Cast<duckdb::ForeignKeyConstraint>().info;
+			name.name = info.table.GetIdentifierName();
+			auto parent = by_name.find(name.Key());
+			if (info.IsAppendConstraint() && parent != by_name.end()) {
+				visit(parent->second);
+			}
+		}
+		ordered.push_back(storage);
+	};
+	for (auto &entry : by_name) {
+		visit(entry.second);
+	}
+	storages = std::move(ordered);
+}
+
+} // namespace
+
+ObjectName NameOf(const duckdb::CatalogEntry &entry) {
+	ObjectName object;
+	if (entry.type == CatalogType::SCHEMA_ENTRY) {
+		auto path = entry.Cast<duckdb::SchemaCatalogEntry>().GetSchemaPath();
+		for (idx_t i = 0; i + 1 < path.size(); i++) {
+			object.schema.push_back(path[i].GetIdentifierName());
+		}
+	} else {
+		for (auto &part : entry.ParentSchema().GetSchemaPath()) {
+			object.schema.push_back(part.GetIdentifierName());
+		}
+	}
+	object.name = entry.name.GetIdentifierName();
+	return object;
+}
+
+void Capture::Run(EffectWriter &out) {
+	writer = &out;
+	ReadUndoRecords();
+	FlushRows();
+	WriteInserts();
+	WriteSequences();
+}
+
+void Capture::ReadUndoRecords() {
+	auto &records = UndoRecordsOf(transaction);
+	duckdb::optional_ptr<duckdb::UndoBufferEntry> block = records.tail;
+	while (block) {
+		auto handle = records.buffer_manager.Pin(block->block);
+		auto *position = handle.GetDataMutable();
+		auto *end = position + block->position;
+		while (position < end) {
+			auto kind = duckdb::Load<uint32_t>(position);
+			auto size = duckdb::Load<uint32_t>(position + sizeof(uint32_t));
+			position += 2 * sizeof(uint32_t);
+			OnRecord(kind, position);
+			position += size;
+		}
+		block = block->prev;
+	}
+}
+
+void Capture::OnRecord(uint32_t kind, duckdb::data_ptr_t payload) {
+	switch (duckdb::UndoFlags(kind)) {
+	case duckdb::UndoFlags::CATALOG_ENTRY:
+		OnCatalogEntry(*duckdb::Load<duckdb::CatalogEntry *>(payload), payload + sizeof(duckdb::CatalogEntry *));
+		break;
+	case duckdb::UndoFlags::DELETE_TUPLE:
+		OnDelete(*reinterpret_cast<duckdb::DeleteInfo *>(payload));
+		break;
+	case duckdb::UndoFlags::UPDATE_TUPLE:
+		OnUpdate(*reinterpret_cast<duckdb::UpdateInfo *>(payload));
+		break;
+	case duckdb::UndoFlags::SEQUENCE_VALUE:
+		sequences.push_back(reinterpret_cast<duckdb::SequenceValue *>(payload));
+		break;
+	default:
+		break; // inserts are read from local storage
+	}
+}
+
+Capture::TableRows &Capture::RowsOf(duckdb::DuckTableEntry &table) {
+	for (auto &rows : pending) {
+		if (rows->table == &table) {
+			return *rows;
+		}
+	}
+	RefuseMetaSchema(NameOf(table));
+	if (updated_before_ddl.count(table.GetStorage().GetDataTableInfo().get()) != 0) {
+		throw duckdb::NotImplementedException(
+		    "table \"%s\" was updated, altered and then changed again in one transaction; a replicated catalog cannot "
+		    "do that: COMMIT before or after the ALTER",
+		    table.name);
+	}
+	pending.push_back(std::make_unique<TableRows>());
+	pending.back()->table = &table;
+	return *pending.back();
+}
+
+void Capture::OnDelete(duckdb::DeleteInfo &info) {
+	auto &rows = RowsOf(*info.table);
+	for (idx_t i = 0; i < info.count; i++) {
+		rows.deleted.insert(int64_t(info.base_row + (info.is_consecutive ? i : info.GetRows()[i])));
+	}
+}
+
+void Capture::OnUpdate(duckdb::UpdateInfo &info) {
+	auto &rows = RowsOf(*info.table);
+	auto base = int64_t(info.row_group_start + info.vector_index * STANDARD_VECTOR_SIZE);
+	auto *tuples = info.GetTuples();
+	for (idx_t i = 0; i < info.N; i++) {
+		rows.updated[base + tuples[i]].insert(uint32_t(info.column_index));
+	}
+}
+
+void Capture::FlushRows() {
+	for (auto &rows : pending) {
+		WriteDeletes(*rows);
+	}
+	for (auto &rows : pending) {
+		WriteUpdates(*rows);
+	}
+	for (auto &rows : pending) {
+		if (!rows->updated.empty()) {
+			updated_before_ddl.insert(rows->table->GetStorage().GetDataTableInfo().get());
+		}
+	}
+	pending.clear();
+}
+
+void Capture::WriteDeletes(TableRows &rows) {
+	if (rows.deleted.empty()) {
+		return;
+	}
+	auto &table = rows.table->GetStorage();
+	RowFetcher fetcher(table, AllColumns(table));
+	duckdb::TransactionData before(duckdb::MAX_TRANSACTION_ID, transaction.view.visibility_bound);
+	std::vector<int64_t> all(rows.deleted.begin(), rows.deleted.end());
+	writer->BeginRows(EffectKind::DeleteRows, NameOf(*rows.table), {});
+	for (size_t start = 0; start < all.size(); start += STANDARD_VECTOR_SIZE) {
+		auto end = std::min<size_t>(all.size(), start + STANDARD_VECTOR_SIZE);
+		std::vector<int64_t> ids(all.begin() + int64_t(start), all.begin() + int64_t(end));
+		writer->AddBatch(ids, fetcher.Fetch(before, ids.data(), ids.size()), ByteView());
+	}
+	writer->EndRows();
+}
+
+void Capture::WriteUpdates(TableRows &rows) {
+	std::map<std::set<uint32_t>, std::vector<int64_t>> by_columns;
+	for (auto &row : rows.updated) {
+		if (rows.deleted.count(row.first) == 0) {
+			by_columns[row.second].push_back(row.first);
+		}
+	}
+	auto &table = rows.table->GetStorage();
+	duckdb::TransactionData before(duckdb::MAX_TRANSACTION_ID, transaction.view.visibility_bound);
+	for (auto &group : by_columns) {
+		std::vector<uint32_t> columns(group.first.begin(), group.first.end());
+		RowFetcher old_rows(table, AllColumns(table));
+		RowFetcher new_rows(table, columns);
+		writer->BeginRows(EffectKind::UpdateRows, NameOf(*rows.table), columns);
+		for (size_t start = 0; start < group.second.size(); start += STANDARD_VECTOR_SIZE) {
+			auto end = std::min<size_t>(group.second.size(), start + STANDARD_VECTOR_SIZE);
+			std::vector<int64_t> ids(group.second.begin() + int64_t(start), group.second.begin() + int64_t(end));
+			writer->AddBatch(ids, old_rows.Fetch(before, ids.data(), ids.size()),
+			                 new_rows.Fetch(duckdb::TransactionData(transaction), ids.data(), ids.size()));
+		}
+		writer->EndRows();
+	}
+}
+
+void Capture::WriteInserts() {
+	std::vector<duckdb::LocalTableStorage *> storages;
+	auto entries = LocalTablesOf(transaction.GetLocalStorage()).GetEntries();
+	for (auto &storage : entries) {
+		if (!storage->is_dropped && storage->table_entry && storage->GetCollection().GetTotalRows() > 0) {
+			storages.push_back(storage.get());
+		}
+	}
+	if (storages.size() > 1) {
+		OrderByForeignKey(storages);
+	}
+	for (auto *storage : storages) {
+		auto name = NameOf(*storage->table_entry);
+		RefuseMetaSchema(name);
+		auto columns = storage->table_ref.get().ColumnCount();
+		writer->BeginRows(EffectKind::InsertRows, name, {});
+		for (auto &chunk : storage->GetCollection().Chunks(transaction)) {
+			if (chunk.size() > 0) {
+				writer->AddBatch({}, ByteView(), EncodeChunk(chunk, columns));
+			}
+		}
+		writer->EndRows();
+	}
+}
+
+void Capture::WriteSequences() {
+	for (auto *value : sequences) {
+		SequenceUse use;
+		use.usage_count = value->usage_count;
+		use.counter = value->counter;
+		use.has_last_value = value->has_last_value;
+		use.last_value = value->last_value;
+		auto name = NameOf(*value->entry);
+		RefuseMetaSchema(name);
+		writer->AddSequence(name, use);
+	}
+}
+
+void Capture::OnCatalogEntry(duckdb::CatalogEntry &entry, duckdb::data_ptr_t extra) {
+	auto &parent = entry.Parent();
+	if (entry.temporary || parent.temporary) {
+		return;
+	}
+	switch (parent.type) {
+	case CatalogType::TRIGGER_ENTRY:
+		if (entry.type != parent.type) {
+			OnCreate(parent);
+		}
+		break; // same type: follows from the ALTER of the table
+	case CatalogType::SCHEMA_ENTRY:
+		if (entry.type == CatalogType::RENAMED_ENTRY || entry.type == CatalogType::SCHEMA_ENTRY) {
+			throw duckdb::NotImplementedException("ALTER SCHEMA is not replicated; create a new schema instead");
+		}
+		OnCreate(parent);
+		break;
+	case CatalogType::TABLE_ENTRY:
+	case CatalogType::VIEW_ENTRY:
+	case CatalogType::INDEX_ENTRY:
+	case CatalogType::SEQUENCE_ENTRY:
+	case CatalogType::TYPE_ENTRY:
+	case CatalogType::MACRO_ENTRY:
+	case CatalogType::TABLE_MACRO_ENTRY:
+		if (entry.type == CatalogType::RENAMED_ENTRY || entry.type == parent.type) {
+			OnAlter(entry, parent, extra);
+		} else {
+			OnCreate(parent);
+		}
+		break;
+	case CatalogType::DELETED_ENTRY:
+		OnDrop(entry);
+		break;
+	default:
+		break; // renames' old names, dependencies: follow from the other records
+	}
+}
+
+void Capture::OnCreate(duckdb::CatalogEntry &created) {
+	FlushRows();
+	auto name = NameOf(created);
+	RefuseMetaSchema(name);
+	std::vector<ObjectName> touched {name};
+	if (created.type == CatalogType::INDEX_ENTRY) {
+		auto table = name;
+		table.name = created.Cast<duckdb::IndexCatalogEntry>().GetTableName().GetIdentifierName();
+		touched.push_back(table);
+	}
+	if (created.type == CatalogType::TRIGGER_ENTRY) {
+		auto table = name;
+		table.name = created.Cast<duckdb::TriggerCatalogEntry>().base_table->Table().GetIdentifierName();
+		touched.push_back(table);
+	}
+	if (created.type == CatalogType::TABLE_ENTRY) {
+		for (auto &constraint : created.Cast<duckdb::TableCatalogEntry>().GetConstraints()) {
+			if (constraint->type == duckdb::ConstraintType::FOREIGN_KEY) {
+				auto table = name;
+				table.name = constraint->Cast<duckdb::ForeignKeyConstraint>().info.table.GetIdentifierName();
+				touched.push_back(table);
+			}
+		}
+	}
+	writer->AddDdl(DdlAction::Create, uint8_t(created.type), name, touched, SerializeCreateInfo(*created.GetInfo()));
+}
+
+void Capture::OnAlter(duckdb::CatalogEntry &before, duckdb::CatalogEntry &after, duckdb::data_ptr_t extra) {
+	auto size = duckdb::Load<idx_t>(extra);
+	auto *bytes = extra + sizeof(idx_t);
+	duckdb::MemoryStream stream(bytes, size);
+	duckdb::BinaryDeserializer deserializer(stream);
+	deserializer.Begin();
+	deserializer.ReadProperty<duckdb::string>(100, "column_name");
+	auto info = deserializer.ReadProperty<duckdb::unique_ptr<duckdb::ParseInfo>>(101, "alter_info");
+	deserializer.End();
+	auto &alter = info->Cast<duckdb::AlterInfo>();
+	if (alter.type == duckdb::AlterType::ALTER_TABLE &&
+	    alter.Cast<duckdb::AlterTableInfo>().alter_table_type == duckdb::AlterTableType::FOREIGN_KEY_CONSTRAINT) {
+		return; // DuckDB's own bookkeeping on the referenced table
+	}
+	FlushRows();
+	auto name = NameOf(after);
+	RefuseMetaSchema(name);
+	auto old_name = name;
+	old_name.name = before.name.GetIdentifierName();
+	writer->AddDdl(DdlAction::Alter, uint8_t(after.type), old_name, {name, old_name},
+	               ByteView(reinterpret_cast<const char *>(bytes), size));
+}
+
+void Capture::OnDrop(duckdb::CatalogEntry &dropped) {
+	switch (dropped.type) {
+	case CatalogType::TABLE_ENTRY:
+	case CatalogType::SCHEMA_ENTRY:
+	case CatalogType::VIEW_ENTRY:
+	case CatalogType::SEQUENCE_ENTRY:
+	case CatalogType::MACRO_ENTRY:
+	case CatalogType::TABLE_MACRO_ENTRY:
+	case CatalogType::TYPE_ENTRY:
+	case CatalogType::INDEX_ENTRY:
+	case CatalogType::TRIGGER_ENTRY:
+		break;
+	default:
+		return;
+	}
+	FlushRows();
+	auto name = NameOf(dropped);
+	RefuseMetaSchema(name);
+	std::vector<ObjectName> touched {name};
+	std::string table;
+	if (dropped.type == CatalogType::INDEX_ENTRY) {
+		table = dropped.Cast<duckdb::IndexCatalogEntry>().GetTableName().GetIdentifierName();
+	}
+	if (dropped.type == CatalogType::TRIGGER_ENTRY) {
+		table = dropped.Cast<duckdb::TriggerCatalogEntry>().base_table->Table().GetIdentifierName();
+	}
+	if (!table.empty()) {
+		touched.push_back(ObjectName {name.schema, table});
+	}
+	writer->AddDdl(DdlAction::Drop, uint8_t(dropped.type), name, touched, table);
+}
+
+} // namespace catalog
+} // namespace quack

@@ -1,0 +1,66 @@
+//! Reads the effects of an open DuckDB transaction out of its undo buffer and local storage.
+#pragma once
+
+#include <set>
+#include <unordered_map>
+
+#include "duckdb.hpp"
+#include "duckdb/transaction/duck_transaction.hpp"
+#include "quack/catalog/effects.hpp"
+
+namespace duckdb {
+class DuckTableEntry;
+struct DeleteInfo;
+struct UpdateInfo;
+struct SequenceValue;
+struct DataTableInfo;
+} // namespace duckdb
+
+namespace quack {
+namespace catalog {
+
+//! Schema path and name of a catalog entry.
+ObjectName NameOf(const duckdb::CatalogEntry &entry);
+
+//! One use per transaction. Leaves the transaction as it is. Throws a DuckDB exception for what cannot be replicated
+//! (the message says what and what to do instead).
+class Capture {
+public:
+	explicit Capture(duckdb::DuckTransaction &transaction_p) : transaction(transaction_p) {
+	}
+	//! In execution order: row changes before a DDL action stay before it; inserts come after all DDL.
+	void Run(EffectWriter &out);
+
+private:
+	//! Changes of committed rows of one version of one table, since the last DDL action.
+	struct TableRows {
+		duckdb::DuckTableEntry *table = nullptr;
+		std::set<int64_t> deleted;
+		std::map<int64_t, std::set<uint32_t>> updated;
+	};
+
+	void ReadUndoRecords();
+	void OnRecord(uint32_t kind, duckdb::data_ptr_t payload);
+	TableRows &RowsOf(duckdb::DuckTableEntry &table);
+	void OnDelete(duckdb::DeleteInfo &info);
+	void OnUpdate(duckdb::UpdateInfo &info);
+	void OnCatalogEntry(duckdb::CatalogEntry &entry, duckdb::data_ptr_t extra);
+	void OnCreate(duckdb::CatalogEntry &created);
+	void OnAlter(duckdb::CatalogEntry &before, duckdb::CatalogEntry &after, duckdb::data_ptr_t extra);
+	void OnDrop(duckdb::CatalogEntry &dropped);
+	void FlushRows();
+	void WriteDeletes(TableRows &rows);
+	void WriteUpdates(TableRows &rows);
+	void WriteInserts();
+	void WriteSequences();
+
+	duckdb::DuckTransaction &transaction;
+	EffectWriter *writer = nullptr;
+	std::vector<std::unique_ptr<TableRows>> pending;
+	std::vector<duckdb::SequenceValue *> sequences;
+	//! Tables with updates before a DDL action of the same transaction.
+	std::set<const duckdb::DataTableInfo *> updated_before_ddl;
+};
+
+} // namespace catalog
+} // namespace quack

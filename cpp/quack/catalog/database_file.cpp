@@ -1,0 +1,400 @@
+#include "quack/catalog/database_file.hpp"
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "duckdb/common/string_util.hpp"
+#include "duckdb/main/attached_database.hpp"
+#include "duckdb/main/client_context.hpp"
+#include "duckdb/main/connection.hpp"
+#include "duckdb/main/database_manager.hpp"
+#include "quack/catalog/meta_store.hpp"
+#include "quack/catalog/query_rows.hpp"
+#include "quack/catalog/replicated_catalog.hpp"
+#include "quack/catalog/replicated_transaction_manager.hpp"
+#include "quack/common/log.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+//! How long a checkpoint waits for local writers before it aborts them.
+constexpr MonotonicNs CHECKPOINT_PATIENCE = 2 * NS_PER_SECOND;
+constexpr MonotonicNs CHECKPOINT_LIMIT = 60 * NS_PER_SECOND;
+
+Status SystemError(const std::string &what, const std::string &path) {
+	auto code = errno == ENOSPC || errno == EDQUOT ? ErrorCode::DiskFull : ErrorCode::IoError;
+	return Status(code, what + " '" + path + "' failed: " + strerror(errno));
+}
+
+Status RunSql(duckdb::Connection &connection, const std::string &sql) {
+	try {
+		QueryRows(connection, sql);
+		return Status::Ok();
+	} catch (std::exception &exception) {
+		return Status(ErrorCode::IoError, duckdb::ErrorData(exception).Message());
+	}
+}
+
+Status CheckIdentity(const LoadedMeta &meta, const std::string &cluster_id, const std::string &path) {
+	if (meta.format != FILE_FORMAT_VERSION) {
+		return Status(ErrorCode::Incompatible, "catalog file '" + path + "' has format version " +
+		                                           std::to_string(meta.format) + ", this node understands version " +
+		                                           std::to_string(FILE_FORMAT_VERSION));
+	}
+	if (meta.cluster_id != cluster_id) {
+		return Status(ErrorCode::Incompatible, "catalog file '" + path + "' belongs to cluster '" + meta.cluster_id +
+		                                           "', this node is of cluster '" + cluster_id +
+		                                           "'; give the node its own data directory");
+	}
+	return Status::Ok();
+}
+
+std::vector<node::AppliedPosition> PositionsOf(const ReplicatedState &state) {
+	std::vector<node::AppliedPosition> positions;
+	for (auto &position : state.positions) {
+		positions.push_back(position.second);
+	}
+	return positions;
+}
+
+void AdoptState(ReplicaCore &core, ReplicatedState state) {
+	std::lock_guard<std::mutex> guard(core.state_lock);
+	core.state = std::move(state);
+	core.durable = PositionsOf(core.state);
+	core.catalog_version = core.state.catalog_version;
+	auto root = core.state.positions.find(raft::ROOT_GROUP);
+	core.root_applied = root == core.state.positions.end() ? 0 : root->second.index;
+}
+
+Status LoadOrCreateMeta(ReplicaCore &core) {
+	duckdb::Connection connection(core.instance);
+	SessionState::Get(*connection.context).SetConsistency(Consistency::Eventual);
+	auto loaded = LoadMeta(connection);
+	if (loaded.IsOk()) {
+		auto status = CheckIdentity(loaded.Value(), core.options.cluster_id, core.options.path);
+		if (status.IsOk()) {
+			AdoptState(core, std::move(loaded.Value().state));
+		}
+		return status;
+	}
+	auto tables = QueryRows(connection, "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'cp'");
+	if (tables[0][0].GetValue<int64_t>() != 0) {
+		return Status(ErrorCode::Incompatible, "'" + core.options.path + "' is a DuckDB database that was not written "
+		                                       "by a node; give the node its own data directory");
+	}
+	CreateMetaTables(core);
+	return WriteCheckpoint(core);
+}
+
+//! A finished copy of the catalog file, deleted when the image is closed.
+class FileImage final : public node::StateMachine::SnapshotImage {
+public:
+	FileImage(std::string path_p, int file_p, uint64_t bytes_p, std::vector<node::AppliedPosition> positions_p)
+	    : path(std::move(path_p)), file(file_p), bytes(bytes_p), positions(std::move(positions_p)) {
+	}
+	~FileImage() override {
+		close(file);
+		unlink(path.c_str());
+	}
+	const std::vector<node::AppliedPosition> &Positions() const override {
+		return positions;
+	}
+	uint64_t Bytes() const override {
+		return bytes;
+	}
+	Result<std::string> Read(uint64_t offset, size_t size) override {
+		std::string out(offset < bytes ? std::min<uint64_t>(size, bytes - offset) : 0, '\0');
+		size_t done = 0;
+		while (done < out.size()) {
+			auto got = pread(file, &out[done], out.size() - done, off_t(offset + done));
+			if (got < 0 && errno == EINTR) {
+				continue;
+			}
+			if (got <= 0) {
+				return SystemError("reading snapshot", path);
+			}
+			done += size_t(got);
+		}
+		return out;
+	}
+
+private:
+	std::string path;
+	int file;
+	uint64_t bytes;
+	std::vector<node::AppliedPosition> positions;
+};
+
+Status CopyBytes(int from, int to, uint64_t bytes, const std::string &path) {
+	off_t offset = 0;
+	std::string buffer;
+	while (uint64_t(offset) < bytes) {
+		auto copied = copy_file_range(from, &offset, to, nullptr, bytes - uint64_t(offset), 0);
+		if (copied > 0) {
+			continue;
+		}
+		if (copied == 0 || (errno != EINTR && errno != EXDEV && errno != EINVAL && errno != ENOSYS)) {
+			return SystemError("copying to snapshot", path);
+		}
+		// No in-kernel copy on this file system.
+		buffer.resize(1024 * 1024);
+		auto got = pread(from, &buffer[0], std::min<uint64_t>(buffer.size(), bytes - uint64_t(offset)), offset);
+		if (got <= 0 || write(to, buffer.data(), size_t(got)) != got) {
+			return SystemError("copying to snapshot", path);
+		}
+		offset += got;
+	}
+	return Status::Ok();
+}
+
+//! The exclusive checkpoint lock. Local writers hold it shared while they are open.
+Result<duckdb::unique_ptr<duckdb::StorageLockKey>> LockForCheckpoint(ReplicaCore &core,
+                                                                    duckdb::AttachedDatabase &database) {
+	auto &manager = duckdb::DuckTransactionManager::Get(database);
+	SystemClock clock;
+	auto start = clock.Now();
+	for (;;) {
+		auto lock = manager.TryGetCheckpointLock();
+		if (lock) {
+			return lock;
+		}
+		auto waited = clock.Now() - start;
+		if (waited > CHECKPOINT_LIMIT) {
+			return Status(ErrorCode::Unavailable, "checkpoint: local writers did not end in time");
+		}
+		if (waited > CHECKPOINT_PATIENCE) {
+			core.local_evictions += core.transactions.EvictWriters(
+			    database, Status(ErrorCode::Conflict, "the transaction was open for so long that it blocked a "
+			                                          "checkpoint; retry"));
+		}
+		std::this_thread::sleep_for(std::chrono::milliseconds(5));
+	}
+}
+
+Status CheckpointAttached(ReplicaCore &core) {
+	auto database = core.Attached();
+	if (!database) {
+		return Status(ErrorCode::Unavailable, "the catalog is not attached");
+	}
+	auto lock = LockForCheckpoint(core, *database);
+	if (!lock.IsOk()) {
+		return lock.GetStatus();
+	}
+	SystemClock clock;
+	auto start = clock.Now();
+	auto positions = PositionsOf(core.state);
+	duckdb::Connection connection(core.instance);
+	auto &manager = static_cast<ReplicatedTransactionManager &>(database->GetTransactionManager());
+	connection.context->RunFunctionInTransaction([&]() { manager.WriteCheckpoint(*connection.context); });
+	std::lock_guard<std::mutex> guard(core.state_lock);
+	core.durable = std::move(positions);
+	core.checkpoints++;
+	core.checkpoint_last_ms = uint64_t((clock.Now() - start) / NS_PER_MS);
+	return Status::Ok();
+}
+
+Status SyncDirectoryOf(const std::string &path) {
+	auto slash = path.find_last_of('/');
+	auto directory = slash == std::string::npos ? std::string(".") : path.substr(0, slash + 1);
+	auto handle = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (handle < 0) {
+		return SystemError("opening directory", directory);
+	}
+	auto result = fsync(handle);
+	close(handle);
+	return result == 0 ? Status::Ok() : SystemError("syncing directory", directory);
+}
+
+Status SyncFile(const std::string &path) {
+	auto handle = open(path.c_str(), O_RDWR | O_CLOEXEC);
+	if (handle < 0) {
+		return SystemError("opening", path);
+	}
+	auto result = fsync(handle);
+	close(handle);
+	return result == 0 ? Status::Ok() : SystemError("syncing", path);
+}
+
+//! Opens the image in a DuckDB instance of its own, under its real name, and reads who it is.
+Result<LoadedMeta> InspectImage(const std::string &image) {
+	duckdb::DuckDB scratch(nullptr);
+	duckdb::Connection connection(scratch);
+	auto status = RunSql(connection, "ATTACH " + SqlString(image) + " AS cp (READ_ONLY)");
+	if (!status.IsOk()) {
+		return Status(ErrorCode::Corruption, "snapshot image '" + image + "' cannot be opened: " + status.Message());
+	}
+	return LoadMeta(connection);
+}
+
+Status CheckNotOlder(const ReplicaCore &core, const LoadedMeta &meta) {
+	for (auto &mine : core.state.positions) {
+		auto theirs = meta.state.positions.find(mine.first);
+		if (theirs == meta.state.positions.end()) {
+			return Status(ErrorCode::Incompatible, "snapshot image does not know group " + std::to_string(mine.first));
+		}
+		if (theirs->second.index < mine.second.index) {
+			return Status(ErrorCode::InvalidArgument,
+			              "snapshot image stands at index " + std::to_string(theirs->second.index) + " of group " +
+			                  std::to_string(mine.first) + ", this node is at " + std::to_string(mine.second.index) +
+			                  " already");
+		}
+	}
+	return Status::Ok();
+}
+
+//! Waiting sessions whose entry the image covers hear its outcome.
+void AnswerWaiters(ReplicaCore &core) {
+	std::vector<CommitOutcome> outcomes;
+	{
+		std::lock_guard<std::mutex> guard(core.waiters_lock);
+		std::lock_guard<std::mutex> state_guard(core.state_lock);
+		for (auto &waiter : core.waiters) {
+			if (auto *outcome = core.state.outcomes.Find(waiter.first)) {
+				outcomes.push_back(*outcome);
+			}
+		}
+	}
+	core.DeliverOutcomes(outcomes);
+}
+
+} // namespace
+
+Status AttachFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner) {
+	try {
+		if (core.Attached()) {
+			return Status(ErrorCode::AlreadyExists,
+			              std::string("a database named \"") + CATALOG_NAME + "\" is attached already");
+		}
+		{
+			AttachPermit permit(owner);
+			duckdb::Connection connection(core.instance);
+			auto status = RunSql(connection, "ATTACH " + SqlString(core.options.path) + " AS " + CATALOG_NAME + " (TYPE " +
+			                                     STORAGE_TYPE + ", RECOVERY_MODE no_wal_writes)");
+			if (!status.IsOk()) {
+				return status;
+			}
+		}
+		core.file = open(core.options.path.c_str(), O_RDONLY | O_CLOEXEC);
+		auto status = core.file < 0 ? SystemError("opening", core.options.path) : LoadOrCreateMeta(core);
+		if (!status.IsOk()) {
+			(void)DetachFile(core);
+		}
+		return status;
+	} catch (std::exception &exception) {
+		(void)DetachFile(core);
+		return Status(ErrorCode::IoError, "opening '" + core.options.path +
+		                                      "' failed: " + duckdb::ErrorData(exception).Message());
+	}
+}
+
+Status DetachFile(ReplicaCore &core) {
+	Status status;
+	try {
+		duckdb::Connection connection(core.instance);
+		// What is not in our own last checkpoint must not reach the file by DuckDB's on detach.
+		status = RunSql(connection, "SET checkpoint_on_detach = 'disabled'");
+		if (status.IsOk()) {
+			status = RunSql(connection, std::string("DETACH DATABASE IF EXISTS ") + CATALOG_NAME);
+		}
+	} catch (std::exception &exception) {
+		status = Status(ErrorCode::Internal, duckdb::ErrorData(exception).Message());
+	}
+	if (core.file >= 0) {
+		close(core.file);
+		core.file = -1;
+	}
+	return status;
+}
+
+Status WriteCheckpoint(ReplicaCore &core) {
+	try {
+		CompactMeta(core);
+		return CheckpointAttached(core);
+	} catch (std::exception &exception) {
+		return Status(ErrorCode::IoError, "checkpoint of '" + core.options.path +
+		                                      "' failed: " + duckdb::ErrorData(exception).Message());
+	}
+}
+
+Result<std::unique_ptr<node::StateMachine::SnapshotImage>> CopySnapshot(ReplicaCore &core) {
+	try {
+		auto database = core.Attached();
+		if (!database || core.file < 0) {
+			return Status(ErrorCode::Unavailable, "the catalog is not attached");
+		}
+		// Only a checkpoint changes blocks that the last one wrote, and the shared lock keeps it away.
+		auto lock = duckdb::DuckTransactionManager::Get(*database).SharedCheckpointLock();
+		std::vector<node::AppliedPosition> positions;
+		{
+			std::lock_guard<std::mutex> guard(core.state_lock);
+			positions = core.durable;
+		}
+		struct stat info {};
+		if (fstat(core.file, &info) != 0) {
+			return SystemError("inspecting", core.options.path);
+		}
+		auto path = core.options.path + ".snapshot." + RequestIdToString(NewRequestId());
+		auto copy = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		if (copy < 0) {
+			return SystemError("creating snapshot", path);
+		}
+		auto image = std::make_unique<FileImage>(path, copy, uint64_t(info.st_size), std::move(positions));
+		auto status = CopyBytes(core.file, copy, uint64_t(info.st_size), path);
+		if (!status.IsOk()) {
+			return status;
+		}
+		return std::unique_ptr<node::StateMachine::SnapshotImage>(std::move(image));
+	} catch (std::exception &exception) {
+		return Status(ErrorCode::IoError, duckdb::ErrorData(exception).Message());
+	}
+}
+
+Status InstallFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner, const std::string &image) {
+	try {
+		auto meta = InspectImage(image);
+		auto status = meta.IsOk() ? CheckIdentity(meta.Value(), core.options.cluster_id, image) : meta.GetStatus();
+		if (status.IsOk()) {
+			status = CheckNotOlder(core, meta.Value());
+		}
+		if (status.IsOk()) {
+			status = SyncFile(image);
+		}
+		if (!status.IsOk()) {
+			return status;
+		}
+		if (auto database = core.Attached()) {
+			core.local_evictions += core.transactions.EvictWriters(
+			    *database, Status(ErrorCode::Conflict, "the node installed a snapshot; retry"));
+		}
+		status = DetachFile(core);
+		if (!status.IsOk()) {
+			return status;
+		}
+		unlink((core.options.path + ".wal").c_str());
+		if (rename(image.c_str(), core.options.path.c_str()) != 0) {
+			return SystemError("renaming snapshot image to", core.options.path);
+		}
+		status = SyncDirectoryOf(core.options.path);
+		if (status.IsOk()) {
+			status = AttachFile(core, owner);
+		}
+		if (status.IsOk()) {
+			AnswerWaiters(core);
+		}
+		return status;
+	} catch (std::exception &exception) {
+		return Status(ErrorCode::IoError, "installing snapshot '" + image +
+		                                      "' failed: " + duckdb::ErrorData(exception).Message());
+	}
+}
+
+} // namespace catalog
+} // namespace quack

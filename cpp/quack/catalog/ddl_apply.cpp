@@ -1,0 +1,131 @@
+#include "duckdb/catalog/catalog.hpp"
+#include "duckdb/catalog/catalog_entry/duck_table_entry.hpp"
+#include "duckdb/common/serializer/binary_deserializer.hpp"
+#include "duckdb/common/serializer/memory_stream.hpp"
+#include "duckdb/main/attached_database.hpp"
+#include "duckdb/main/client_context.hpp"
+#include "duckdb/main/connection.hpp"
+#include "duckdb/parser/parsed_data/alter_info.hpp"
+#include "duckdb/parser/parsed_data/create_index_info.hpp"
+#include "duckdb/parser/parsed_data/create_info.hpp"
+#include "duckdb/parser/parsed_data/drop_info.hpp"
+#include "duckdb/parser/statement/alter_statement.hpp"
+#include "duckdb/parser/statement/create_statement.hpp"
+#include "duckdb/parser/statement/drop_statement.hpp"
+#include "quack/catalog/effect_apply.hpp"
+#include "quack/catalog/query_rows.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+using duckdb::CatalogType;
+
+duckdb::MemoryStream StreamOver(ByteView bytes) {
+	return duckdb::MemoryStream(reinterpret_cast<duckdb::data_ptr_t>(const_cast<char *>(bytes.data())), bytes.size());
+}
+
+//! What a stored definition of an index carries beyond what its CREATE statement may.
+void MakeBindable(duckdb::CreateIndexInfo &info) {
+	info.column_ids.clear();
+	info.scan_types.clear();
+	info.names.clear();
+	info.expressions.clear();
+	for (auto &expression : info.parsed_expressions) {
+		info.expressions.push_back(expression->Copy());
+	}
+}
+
+duckdb::QualifiedName InCatalog(const ObjectName &name) {
+	duckdb::vector<duckdb::Identifier> path;
+	for (auto &part : name.schema) {
+		path.emplace_back(part);
+	}
+	return duckdb::QualifiedName::FromCatalogSchema(duckdb::Identifier(CATALOG_NAME), std::move(path),
+	                                                duckdb::Identifier(name.name));
+}
+
+void ApplyCreate(ApplySession &session, const Effect &effect) {
+	auto stream = StreamOver(effect.definition);
+	duckdb::BinaryDeserializer deserializer(stream);
+	deserializer.Set<duckdb::DatabaseInstance &>(*session.Context().db);
+	deserializer.Set<duckdb::ClientContext &>(session.Context());
+	deserializer.Begin();
+	auto info = duckdb::CreateInfo::Deserialize(deserializer);
+	deserializer.End();
+	if (info->type == CatalogType::INDEX_ENTRY) {
+		MakeBindable(info->Cast<duckdb::CreateIndexInfo>());
+	}
+	auto statement = duckdb::make_uniq<duckdb::CreateStatement>();
+	statement->info = std::move(info);
+	RunStatement(session.GetConnection(), std::move(statement));
+}
+
+void ApplyAlter(ApplySession &session, const Effect &effect) {
+	auto stream = StreamOver(effect.definition);
+	duckdb::BinaryDeserializer deserializer(stream);
+	deserializer.Set<duckdb::DatabaseInstance &>(*session.Context().db);
+	deserializer.Set<duckdb::ClientContext &>(session.Context());
+	deserializer.Begin();
+	deserializer.ReadProperty<duckdb::string>(100, "column_name");
+	auto parsed = deserializer.ReadProperty<duckdb::unique_ptr<duckdb::ParseInfo>>(101, "alter_info");
+	deserializer.End();
+	auto info = duckdb::unique_ptr_cast<duckdb::ParseInfo, duckdb::AlterInfo>(std::move(parsed));
+	info->SetQualifiedName(InCatalog(effect.object));
+	auto statement = duckdb::make_uniq<duckdb::AlterStatement>();
+	statement->info = std::move(info);
+	RunStatement(session.GetConnection(), std::move(statement));
+}
+
+void DropTrigger(ApplySession &session, const Effect &effect) {
+	auto table = effect.object;
+	table.name = std::string(effect.definition);
+	auto &entry = duckdb::Catalog::GetEntry<duckdb::TableCatalogEntry>(session.Context(), InCatalog(table));
+	auto transaction = entry.catalog.GetCatalogTransaction(session.Context());
+	entry.Cast<duckdb::DuckTableEntry>().DropTrigger(transaction, duckdb::Identifier(effect.object.name), false);
+}
+
+void ApplyDrop(ApplySession &session, const Effect &effect) {
+	if (CatalogType(effect.catalog_type) == CatalogType::TRIGGER_ENTRY) {
+		DropTrigger(session, effect);
+		return;
+	}
+	auto info = duckdb::make_uniq<duckdb::DropInfo>();
+	info->type = CatalogType(effect.catalog_type);
+	if (info->type == CatalogType::SCHEMA_ENTRY) {
+		duckdb::vector<duckdb::Identifier> path;
+		path.emplace_back(CATALOG_NAME);
+		for (auto &part : effect.object.schema) {
+			path.emplace_back(part);
+		}
+		path.emplace_back(effect.object.name);
+		info->SetQualifiedName(duckdb::QualifiedName::FromPath(std::move(path)));
+	} else {
+		info->SetQualifiedName(InCatalog(effect.object));
+	}
+	// A cascade shows as several drops; the first may have taken the later ones with it.
+	info->cascade = true;
+	info->if_not_found = duckdb::OnEntryNotFound::RETURN_NULL;
+	auto statement = duckdb::make_uniq<duckdb::DropStatement>();
+	statement->info = std::move(info);
+	RunStatement(session.GetConnection(), std::move(statement));
+}
+
+} // namespace
+
+void ApplyDdl(ApplySession &session, const Effect &effect) {
+	switch (effect.action) {
+	case DdlAction::Create:
+		ApplyCreate(session, effect);
+		break;
+	case DdlAction::Alter:
+		ApplyAlter(session, effect);
+		break;
+	case DdlAction::Drop:
+		ApplyDrop(session, effect);
+		break;
+	}
+}
+
+} // namespace catalog
+} // namespace quack

@@ -1,0 +1,171 @@
+#include "quack/catalog/effect_apply.hpp"
+
+#include "duckdb/catalog/catalog.hpp"
+#include "duckdb/catalog/catalog_entry/duck_table_entry.hpp"
+#include "duckdb/catalog/catalog_entry/sequence_catalog_entry.hpp"
+#include "duckdb/main/attached_database.hpp"
+#include "duckdb/storage/data_table.hpp"
+#include "duckdb/storage/table/delete_state.hpp"
+#include "duckdb/storage/table/update_state.hpp"
+#include "duckdb/transaction/duck_transaction.hpp"
+#include "duckdb/transaction/local_storage.hpp"
+#include "quack/catalog/chunk_codec.hpp"
+#include "quack/catalog/private_access.hpp"
+#include "quack/catalog/row_locator.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+duckdb::Vector RowIdVector(const std::vector<int64_t> &row_ids) {
+	duckdb::Vector ids(duckdb::LogicalType::ROW_TYPE, row_ids.size());
+	for (size_t i = 0; i < row_ids.size(); i++) {
+		duckdb::FlatVector::GetDataMutable<duckdb::row_t>(ids)[i] = row_ids[i];
+	}
+	duckdb::FlatVector::SetSize(ids, duckdb::count_t(row_ids.size()));
+	return ids;
+}
+
+duckdb::QualifiedName QualifiedNameOf(const ObjectName &name) {
+	duckdb::vector<duckdb::Identifier> path;
+	for (auto &part : name.schema) {
+		path.emplace_back(part);
+	}
+	return duckdb::QualifiedName::FromCatalogSchema(duckdb::Identifier(CATALOG_NAME), std::move(path),
+	                                                duckdb::Identifier(name.name));
+}
+
+} // namespace
+
+void EffectApplier::Locate() {
+	for (auto &effect : entry.effects) {
+		if (effect.kind == EffectKind::DeleteRows || effect.kind == EffectKind::UpdateRows) {
+			located[&effect] = LocateEffect(effect);
+		}
+	}
+}
+
+std::vector<EffectApplier::LocatedBatch> EffectApplier::LocateEffect(const Effect &effect) {
+	auto &table = session.Table(effect.object);
+	RowLocator locator(session, table);
+	std::vector<LocatedBatch> batches;
+	for (auto &batch : effect.batches) {
+		LocatedBatch found;
+		found.old_rows = std::make_unique<duckdb::DataChunk>();
+		DecodeChunk(batch.old_rows, table.types, *found.old_rows);
+		found.row_ids = locator.Locate(*found.old_rows, DecodeRowIds(batch.row_ids));
+		batches.push_back(std::move(found));
+	}
+	return batches;
+}
+
+void EffectApplier::Execute() {
+	for (auto &effect : entry.effects) {
+		switch (effect.kind) {
+		case EffectKind::InsertRows:
+			Insert(effect);
+			break;
+		case EffectKind::DeleteRows:
+		case EffectKind::UpdateRows: {
+			session.FinishAppends();
+			auto found = located.find(&effect);
+			auto batches = found != located.end() ? std::move(found->second) : LocateEffect(effect);
+			if (effect.kind == EffectKind::DeleteRows) {
+				Delete(effect, batches);
+			} else {
+				Update(effect, batches);
+			}
+			break;
+		}
+		case EffectKind::Ddl:
+			session.ForgetTables();
+			ApplyDdl(session, effect);
+			break;
+		case EffectKind::SequenceState:
+			Sequence(effect);
+			break;
+		}
+	}
+}
+
+void EffectApplier::Insert(const Effect &effect) {
+	auto &table = session.Table(effect.object);
+	for (auto &batch : effect.batches) {
+		duckdb::DataChunk chunk;
+		DecodeChunk(batch.new_rows, table.types, chunk);
+		session.Append(table, chunk);
+		rows += chunk.size();
+	}
+}
+
+void EffectApplier::Delete(const Effect &effect, std::vector<LocatedBatch> &batches) {
+	auto &table = session.Table(effect.object);
+	for (auto &batch : batches) {
+		DeleteRows(table, batch);
+		rows += batch.row_ids.size();
+	}
+}
+
+void EffectApplier::DeleteRows(ApplyTable &table, LocatedBatch &batch) {
+	auto row_ids = RowIdVector(batch.row_ids);
+	if (table.has_unique_index) {
+		// So that the same key can be inserted again in this transaction.
+		duckdb::LocalAppendState append;
+		table.storage->InitializeLocalStorage(append, *table.entry, session.Context(), table.foreign_keys);
+		append.storage->AppendToDeleteIndexes(row_ids, *batch.old_rows);
+	}
+	auto state = table.storage->InitializeDelete(*table.entry, session.Context(), table.foreign_keys);
+	auto deleted =
+	    table.storage->Delete(*state, session.Context(), *table.entry, row_ids, batch.row_ids.size());
+	if (deleted != batch.row_ids.size()) {
+		throw duckdb::InternalException("apply: %llu of %llu located rows could be deleted", deleted,
+		                                duckdb::idx_t(batch.row_ids.size()));
+	}
+}
+
+void EffectApplier::Update(const Effect &effect, std::vector<LocatedBatch> &batches) {
+	auto &table = session.Table(effect.object);
+	duckdb::vector<duckdb::LogicalType> new_types;
+	duckdb::vector<duckdb::PhysicalIndex> columns;
+	bool touches_index = false;
+	for (auto column : effect.columns) {
+		if (column >= table.types.size()) {
+			throw duckdb::SerializationException("log entry updates a column that its table does not have");
+		}
+		new_types.push_back(table.types[column]);
+		columns.emplace_back(column);
+		touches_index = touches_index || table.indexed_columns.count(column) != 0;
+	}
+	for (size_t i = 0; i < batches.size(); i++) {
+		duckdb::DataChunk new_rows;
+		DecodeChunk(effect.batches[i].new_rows, new_types, new_rows);
+		rows += new_rows.size();
+		if (!touches_index) {
+			auto row_ids = RowIdVector(batches[i].row_ids);
+			auto state = table.storage->InitializeUpdate(*table.entry, session.Context(), {});
+			table.storage->Update(*state, session.Context(), *table.entry, row_ids, columns, new_rows);
+			continue;
+		}
+		// An index created since the executing node planned: DataTable::Update would leave it stale.
+		DeleteRows(table, batches[i]);
+		duckdb::DataChunk full;
+		full.InitializeEmpty(table.types);
+		full.Reference(*batches[i].old_rows);
+		for (size_t c = 0; c < columns.size(); c++) {
+			full.data[columns[c].index].Reference(new_rows.data[c]);
+		}
+		session.Append(table, full);
+	}
+}
+
+void EffectApplier::Sequence(const Effect &effect) {
+	auto sequence = duckdb::Catalog::GetEntry<duckdb::SequenceCatalogEntry>(
+	    session.Context(), QualifiedNameOf(effect.object), duckdb::OnEntryNotFound::RETURN_NULL);
+	if (!sequence) {
+		throw Rejected {Status(ErrorCode::SchemaChanged, "sequence \"" + effect.object.ToString() + "\" no longer exists")};
+	}
+	sequence_moves.push_back({SequenceStateOf(*sequence), effect.sequence});
+}
+
+} // namespace catalog
+} // namespace quack

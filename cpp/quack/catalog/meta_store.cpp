@@ -1,0 +1,183 @@
+#include "quack/catalog/meta_store.hpp"
+
+#include "duckdb/main/client_context.hpp"
+#include "duckdb/main/connection.hpp"
+#include "quack/catalog/query_rows.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+const ObjectName ENTRIES {{META_SCHEMA}, "entries"};
+const ObjectName STATE {{META_SCHEMA}, "state"};
+
+void AppendRows(ApplySession &session, const ObjectName &name, size_t count,
+                const std::function<std::vector<duckdb::Value>(size_t)> &row) {
+	auto &table = session.Table(name);
+	for (size_t start = 0; start < count; start += STANDARD_VECTOR_SIZE) {
+		auto rows = std::min<size_t>(STANDARD_VECTOR_SIZE, count - start);
+		duckdb::DataChunk chunk;
+		chunk.Initialize(duckdb::Allocator::DefaultAllocator(), table.types);
+		for (size_t i = 0; i < rows; i++) {
+			auto values = row(start + i);
+			for (size_t c = 0; c < values.size(); c++) {
+				chunk.data[c].SetValue(i, values[c]);
+			}
+		}
+		chunk.SetChildCardinality(rows);
+		session.Append(table, chunk);
+	}
+}
+
+raft::LogIndex DecodeIndex(const std::string &value) {
+	return ByteReader(value).GetU64();
+}
+
+SequenceUsers DecodeSequenceUsers(const std::string &value) {
+	ByteReader reader(value);
+	SequenceUsers users;
+	users.last_user = reader.GetU64();
+	users.last_index = reader.GetU64();
+	users.other_index = reader.GetU64();
+	return users;
+}
+
+void LoadEntries(duckdb::Connection &connection, ReplicatedState &state) {
+	auto groups = QueryRows(connection, "SELECT group_id, max(idx), arg_max(term, idx) FROM cp.__quack.entries GROUP BY ALL");
+	for (auto &row : groups) {
+		node::AppliedPosition position;
+		position.group = row[0].GetValue<uint64_t>();
+		position.index = row[1].GetValue<uint64_t>();
+		position.term = row[2].GetValue<uint64_t>();
+		state.positions[position.group] = position;
+	}
+	auto applied = state.positions.count(raft::ROOT_GROUP) != 0 ? state.positions[raft::ROOT_GROUP].index : 0;
+	auto first = applied > OUTCOME_WINDOW ? applied - OUTCOME_WINDOW : 0;
+	auto rows = QueryRows(connection, "SELECT idx, request_id, code, message FROM cp.__quack.entries WHERE request_id IS NOT "
+	                              "NULL AND idx >= " +
+	                                  std::to_string(first) + " ORDER BY idx");
+	for (auto &row : rows) {
+		CommitOutcome outcome;
+		auto &id = duckdb::StringValue::Get(row[1]);
+		outcome.index = row[0].GetValue<uint64_t>();
+		std::copy_n(id.begin(), std::min(id.size(), outcome.request_id.size()), outcome.request_id.begin());
+		outcome.status = Status(ErrorCode(row[2].GetValue<uint8_t>()), row[3].IsNull() ? "" : row[3].ToString());
+		state.outcomes.Add(outcome);
+	}
+}
+
+void LoadStateRow(StateKind kind, const std::string &name, const std::string &value, LoadedMeta &loaded) {
+	switch (kind) {
+	case StateKind::ClusterId:
+		loaded.cluster_id = value;
+		break;
+	case StateKind::Format:
+		loaded.format = uint32_t(DecodeIndex(value));
+		break;
+	case StateKind::Membership: {
+		auto membership = raft::DecodeMembership(value);
+		auto position = loaded.state.positions.find(DecodeIndex(name));
+		if (membership.IsOk() && position != loaded.state.positions.end()) {
+			position->second.membership = membership.Value();
+		}
+		break;
+	}
+	case StateKind::CatalogVersion:
+		loaded.state.catalog_version = DecodeIndex(value);
+		break;
+	case StateKind::Object:
+		loaded.state.object_versions[name] = DecodeIndex(value);
+		break;
+	case StateKind::Sequence:
+		loaded.state.sequences[name] = DecodeSequenceUsers(value);
+		break;
+	}
+}
+
+} // namespace
+
+std::string EncodeIndex(raft::LogIndex index) {
+	std::string out;
+	ByteWriter(out).PutU64(index);
+	return out;
+}
+
+std::string EncodeSequenceUsers(const SequenceUsers &users) {
+	std::string out;
+	ByteWriter writer(out);
+	writer.PutU64(users.last_user);
+	writer.PutU64(users.last_index);
+	writer.PutU64(users.other_index);
+	return out;
+}
+
+void AppendEntryRows(ApplySession &session, const std::vector<EntryRow> &rows) {
+	AppendRows(session, ENTRIES, rows.size(), [&](size_t i) {
+		auto &row = rows[i];
+		std::vector<duckdb::Value> values {duckdb::Value::UBIGINT(row.group), duckdb::Value::UBIGINT(row.index),
+		                                   duckdb::Value::UBIGINT(row.term)};
+		if (!row.outcome) {
+			values.insert(values.end(), {duckdb::Value(duckdb::LogicalType::BLOB),
+			                             duckdb::Value(duckdb::LogicalType::UTINYINT),
+			                             duckdb::Value(duckdb::LogicalType::VARCHAR)});
+			return values;
+		}
+		auto &id = row.outcome->request_id;
+		auto &status = row.outcome->status;
+		values.push_back(duckdb::Value::BLOB(id.data(), id.size()));
+		values.push_back(duckdb::Value::UTINYINT(uint8_t(status.Code())));
+		values.push_back(status.IsOk() ? duckdb::Value(duckdb::LogicalType::VARCHAR) : duckdb::Value(status.Message()));
+		return values;
+	});
+}
+
+void AppendStateRows(ApplySession &session, const std::vector<StateRow> &rows) {
+	AppendRows(session, STATE, rows.size(), [&](size_t i) {
+		auto &row = rows[i];
+		return std::vector<duckdb::Value> {
+		    duckdb::Value::UBIGINT(row.index), duckdb::Value::UTINYINT(uint8_t(row.kind)),
+		    duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(row.name.data()), row.name.size()),
+		    duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(row.value.data()), row.value.size())};
+	});
+}
+
+void CreateMetaTables(ReplicaCore &core) {
+	ApplySession session(core);
+	auto &connection = session.GetConnection();
+	QueryRows(connection, "CREATE SCHEMA cp.__quack");
+	QueryRows(connection, "CREATE TABLE cp.__quack.entries(group_id UBIGINT, idx UBIGINT, term UBIGINT, request_id BLOB, "
+	                  "code UTINYINT, message VARCHAR)");
+	QueryRows(connection, "CREATE TABLE cp.__quack.state(idx UBIGINT, kind UTINYINT, name BLOB, value BLOB)");
+	AppendStateRows(session, {{0, StateKind::ClusterId, "", core.options.cluster_id},
+	                          {0, StateKind::Format, "", EncodeIndex(FILE_FORMAT_VERSION)}});
+	session.Commit();
+}
+
+Result<LoadedMeta> LoadMeta(duckdb::Connection &connection) {
+	auto exists = QueryRows(connection, "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'cp' AND schema_name = "
+	                                "'__quack' AND table_name IN ('entries', 'state')");
+	if (exists[0][0].GetValue<int64_t>() != 2) {
+		return Status(ErrorCode::NotFound, "the file has no replication state");
+	}
+	LoadedMeta loaded;
+	LoadEntries(connection, loaded.state);
+	auto rows = QueryRows(connection, "SELECT kind, name, value FROM cp.__quack.state ORDER BY idx");
+	for (auto &row : rows) {
+		LoadStateRow(StateKind(row[0].GetValue<uint8_t>()), duckdb::StringValue::Get(row[1]),
+		             duckdb::StringValue::Get(row[2]), loaded);
+	}
+	return loaded;
+}
+
+void CompactMeta(ReplicaCore &core) {
+	ApplySession session(core);
+	auto &connection = session.GetConnection();
+	QueryRows(connection, "DELETE FROM cp.__quack.entries WHERE idx + " + std::to_string(OUTCOME_WINDOW) +
+	                      " < (SELECT max(e.idx) FROM cp.__quack.entries e WHERE e.group_id = entries.group_id)");
+	QueryRows(connection, "DELETE FROM cp.__quack.state WHERE idx < (SELECT max(n.idx) FROM cp.__quack.state n WHERE n.kind = "
+	                  "state.kind AND n.name = state.name)");
+	session.Commit();
+}
+
+} // namespace catalog
+} // namespace quack

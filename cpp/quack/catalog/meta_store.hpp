@@ -1,0 +1,55 @@
+//! The tables of schema `__quack`: what is applied, what became of requests, versions and identity. Append-only between
+//! compactions; written in the transactions whose effects they describe, so that any checkpoint holds both or neither.
+//!
+//!   entries(group_id, idx, term, request_id, code, message)   one row per log entry; largest idx = applied vector
+//!   state(idx, kind, name, value)                             newest row per (kind, name) counts
+#pragma once
+
+#include "quack/catalog/apply_session.hpp"
+#include "quack/catalog/replica_core.hpp"
+
+namespace quack {
+namespace catalog {
+
+constexpr uint32_t FILE_FORMAT_VERSION = 1;
+
+struct EntryRow {
+	raft::GroupId group = raft::ROOT_GROUP;
+	raft::LogIndex index = 0;
+	raft::Term term = 0;
+	//! Not set for no-ops, memberships and repeated requests.
+	std::optional<CommitOutcome> outcome;
+};
+
+enum class StateKind : uint8_t { ClusterId = 0, Format = 1, Membership = 2, CatalogVersion = 3, Object = 4, Sequence = 5 };
+
+struct StateRow {
+	raft::LogIndex index = 0;
+	StateKind kind = StateKind::ClusterId;
+	std::string name;
+	std::string value;
+};
+
+void AppendEntryRows(ApplySession &session, const std::vector<EntryRow> &rows);
+void AppendStateRows(ApplySession &session, const std::vector<StateRow> &rows);
+
+std::string EncodeIndex(raft::LogIndex index);
+std::string EncodeSequenceUsers(const SequenceUsers &users);
+
+//! Creates the tables in a new file. Throws what DuckDB throws.
+void CreateMetaTables(ReplicaCore &core);
+
+struct LoadedMeta {
+	ReplicatedState state;
+	std::string cluster_id;
+	uint32_t format = 0;
+};
+
+//! Reads the state from catalog `cp` through `connection`; NotFound when there is no `__quack` schema.
+Result<LoadedMeta> LoadMeta(duckdb::Connection &connection);
+
+//! Deletes rows that no longer count, in a transaction of its own.
+void CompactMeta(ReplicaCore &core);
+
+} // namespace catalog
+} // namespace quack

@@ -1,0 +1,26 @@
+//! The four members of DuckDB that capture and apply need and DuckDB 2.0.1 does not export. Reached by explicit
+//! instantiation of a template, which C++ exempts from access checks ([temp.spec.general]/6): no patched DuckDB.
+#pragma once
+
+#include <set>
+
+#include "duckdb.hpp"
+#include "duckdb/catalog/catalog_entry/sequence_catalog_entry.hpp"
+#include "duckdb/execution/index/art/art.hpp"
+#include "duckdb/transaction/duck_transaction.hpp"
+#include "duckdb/transaction/local_storage.hpp"
+#include "duckdb/transaction/undo_buffer_allocator.hpp"
+
+namespace quack {
+namespace catalog {
+
+duckdb::UndoBufferAllocator &UndoRecordsOf(duckdb::DuckTransaction &transaction);
+duckdb::LocalTableManager &LocalTablesOf(duckdb::LocalStorage &storage);
+//! Row ids under `key`; false when there are more than `max_count`.
+bool SearchIndex(const duckdb::ART &index, const duckdb::ARTKey &key, duckdb::idx_t max_count,
+                 std::set<duckdb::row_t> &row_ids);
+//! Shared by all versions of the sequence; outlives its catalog entry.
+duckdb::shared_ptr<duckdb::SequenceState> SequenceStateOf(duckdb::SequenceCatalogEntry &sequence);
+
+} // namespace catalog
+} // namespace quack

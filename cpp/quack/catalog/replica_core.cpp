@@ -1,0 +1,317 @@
+#include "quack/catalog/replica_core.hpp"
+
+#include <chrono>
+
+#include "duckdb/main/client_context.hpp"
+#include "duckdb/main/database_manager.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+//! How often a waiting session looks for an interrupt.
+constexpr MonotonicNs POLL_INTERVAL = 20 * NS_PER_MS;
+//! Pause before another attempt, doubling.
+constexpr MonotonicNs RETRY_PAUSE_FIRST = 10 * NS_PER_MS;
+constexpr MonotonicNs RETRY_PAUSE_MAX = 250 * NS_PER_MS;
+
+bool SurelyNotAppended(ErrorCode code) {
+	return code == ErrorCode::Unavailable || code == ErrorCode::NotLeader || code == ErrorCode::Overloaded ||
+	       code == ErrorCode::DeadlineExceeded || code == ErrorCode::Degraded;
+}
+
+//! A registration that ends with its scope.
+class WaiterScope {
+public:
+	WaiterScope(ReplicaCore &core_p, const RequestId &id_p)
+	    : core(core_p), id(id_p), waiter(std::make_shared<CommitWaiter>()) {
+		std::lock_guard<std::mutex> guard(core.waiters_lock);
+		core.waiters[id] = waiter;
+	}
+	~WaiterScope() {
+		std::lock_guard<std::mutex> guard(core.waiters_lock);
+		core.waiters.erase(id);
+	}
+	WaiterScope(const WaiterScope &) = delete;
+	WaiterScope &operator=(const WaiterScope &) = delete;
+
+	const std::shared_ptr<CommitWaiter> &Get() const {
+		return waiter;
+	}
+
+private:
+	ReplicaCore &core;
+	RequestId id;
+	std::shared_ptr<CommitWaiter> waiter;
+};
+
+//! One commit's way through the engine: attempts, pauses, and what is known at the end.
+class ProposalLoop {
+public:
+	ProposalLoop(ReplicaCore &core_p, duckdb::ClientContext &context_p, const RequestId &id_p, SharedBytes payload_p)
+	    : core(core_p), context(context_p), payload(std::move(payload_p)), scope(core_p, id_p) {
+		outcome.request_id = id_p;
+		deadline = SessionState::Get(context).OperationDeadline();
+	}
+
+	CommitOutcome Run() {
+		// The request may have been applied in an earlier life of its session.
+		{
+			std::lock_guard<std::mutex> guard(core.state_lock);
+			if (auto *known = core.state.outcomes.Find(outcome.request_id)) {
+				return *known;
+			}
+		}
+		while (!finished) {
+			Attempt();
+		}
+		return outcome;
+	}
+
+private:
+	void Attempt() {
+		auto *engine = core.engine.load();
+		auto now = clock.Now();
+		if (engine == nullptr || core.closing) {
+			Finish(Status(ErrorCode::Unavailable, "this node's consensus engine is not running"));
+			return;
+		}
+		if (now >= deadline) {
+			FinishAtDeadline();
+			return;
+		}
+		auto waiter = scope.Get();
+		in_flight = true;
+		engine->Propose(outcome.group, payload, deadline - now,
+		                [waiter](const node::ProposeOutcome &proposed) { waiter->OnProposed(proposed); });
+		WaitForEvent(deadline, true);
+		if (!finished) {
+			WaitForEvent(std::min(deadline, clock.Now() + pause), false);
+			pause = std::min(2 * pause, RETRY_PAUSE_MAX);
+		}
+	}
+
+	//! Until the outcome is known, the attempt failed (when `until_proposed`), or `end`.
+	void WaitForEvent(MonotonicNs end, bool until_proposed) {
+		while (!finished) {
+			auto now = clock.Now();
+			if (now >= end) {
+				return;
+			}
+			auto event = scope.Get()->Wait(std::min(POLL_INTERVAL, end - now));
+			if (event.applied) {
+				outcome = *event.applied;
+				finished = true;
+				return;
+			}
+			if (event.proposed) {
+				in_flight = false;
+				OnProposed(*event.proposed);
+				if (until_proposed && !event.proposed->status.IsOk()) {
+					return;
+				}
+			}
+			CheckInterrupt();
+		}
+	}
+
+	void OnProposed(const node::ProposeOutcome &proposed) {
+		auto code = proposed.status.Code();
+		if (code == ErrorCode::Ok) {
+			outcome.index = proposed.index;
+			maybe_appended = true;
+			return;
+		}
+		last_failure = proposed.status;
+		if (!SurelyNotAppended(code)) {
+			maybe_appended = true;
+		}
+		// Degraded does not heal, other failures of our own making do not either.
+		if (code != ErrorCode::OutcomeUnknown && (code == ErrorCode::Degraded || !SurelyNotAppended(code))) {
+			Finish(proposed.status);
+		}
+	}
+
+	void CheckInterrupt() {
+		if (!context.IsInterrupted()) {
+			return;
+		}
+		if (!maybe_appended && !in_flight) {
+			Finish(Status(ErrorCode::Cancelled, "the statement was interrupted before its transaction was proposed"));
+		} else {
+			Finish(Status(ErrorCode::OutcomeUnknown, "the statement was interrupted while its transaction was underway"));
+		}
+	}
+
+	void FinishAtDeadline() {
+		if (maybe_appended || in_flight) {
+			Finish(Status(ErrorCode::OutcomeUnknown, "the deadline passed while the transaction was underway"));
+			return;
+		}
+		auto reason = last_failure.IsOk() ? std::string("no attempt was possible") : last_failure.ToString();
+		auto code = last_failure.IsOk() ? ErrorCode::DeadlineExceeded : last_failure.Code();
+		Finish(Status(code == ErrorCode::NotLeader ? ErrorCode::Unavailable : code,
+		              "the transaction was not committed before its deadline: " + reason));
+	}
+
+	void Finish(Status status) {
+		if (maybe_appended && status.Code() != ErrorCode::OutcomeUnknown) {
+			status = Status(ErrorCode::OutcomeUnknown, "an earlier attempt may have committed; the last one said " +
+			                                               status.ToString());
+		}
+		outcome.status = std::move(status);
+		finished = true;
+	}
+
+	ReplicaCore &core;
+	duckdb::ClientContext &context;
+	SharedBytes payload;
+	WaiterScope scope;
+	SystemClock clock;
+	CommitOutcome outcome;
+	MonotonicNs deadline = 0;
+	MonotonicNs pause = RETRY_PAUSE_FIRST;
+	Status last_failure;
+	bool maybe_appended = false;
+	bool in_flight = false;
+	bool finished = false;
+};
+
+[[noreturn]] void ThrowConsistency(ReplicaCore &core, raft::GroupId group, const std::string &what,
+                                   const Status &status) {
+	std::string reason;
+	if (auto *engine = core.engine.load()) {
+		for (auto &row : engine->GetStatus()) {
+			if (row.group == group && !row.reason.empty()) {
+				reason = "; " + row.reason;
+			}
+		}
+	}
+	throw duckdb::TransactionException("quack %s: %s of group %s failed on node %s: %s%s",
+	                                   ErrorCodeName(status.Code()), what,
+	                                   group == raft::ROOT_GROUP ? std::string("root") : std::to_string(group),
+	                                   core.options.node_id, status.Message(), reason);
+}
+
+void WaitUntilApplied(ReplicaCore &core, duckdb::ClientContext &context, raft::GroupId group, raft::LogIndex index,
+                      MonotonicNs deadline, const char *what) {
+	SystemClock clock;
+	for (;;) {
+		if (group == raft::ROOT_GROUP && core.root_applied >= index) {
+			return;
+		}
+		auto *engine = core.engine.load();
+		auto now = clock.Now();
+		if (engine == nullptr) {
+			ThrowConsistency(core, group, what, Status(ErrorCode::Unavailable, "the consensus engine is not running"));
+		}
+		if (now >= deadline) {
+			ThrowConsistency(core, group, what, Status(ErrorCode::DeadlineExceeded,
+			                                           "index " + std::to_string(index) + " was not applied in time"));
+		}
+		auto status = engine->WaitApplied(group, index, std::min(POLL_INTERVAL, deadline - now));
+		if (status.IsOk()) {
+			return;
+		}
+		if (status.Code() != ErrorCode::DeadlineExceeded) {
+			ThrowConsistency(core, group, what, status);
+		}
+		context.InterruptCheck();
+	}
+}
+
+//! The answer of a read barrier; outlives the session that asked.
+struct BarrierAnswer {
+	std::mutex lock;
+	std::condition_variable changed;
+	std::optional<Result<raft::LogIndex>> result;
+};
+
+raft::LogIndex ReadBarrier(ReplicaCore &core, duckdb::ClientContext &context, MonotonicNs deadline) {
+	SystemClock clock;
+	auto *engine = core.engine.load();
+	if (engine == nullptr) {
+		ThrowConsistency(core, raft::ROOT_GROUP, "linearizable read",
+		                 Status(ErrorCode::Unavailable, "the consensus engine is not running"));
+	}
+	auto answer = std::make_shared<BarrierAnswer>();
+	engine->ReadBarrier(raft::ROOT_GROUP, std::max<MonotonicNs>(deadline - clock.Now(), 1),
+	                    [answer](Result<raft::LogIndex> result) {
+		                    std::lock_guard<std::mutex> guard(answer->lock);
+		                    answer->result = std::move(result);
+		                    answer->changed.notify_all();
+	                    });
+	std::unique_lock<std::mutex> guard(answer->lock);
+	while (!answer->result) {
+		answer->changed.wait_for(guard, std::chrono::nanoseconds(POLL_INTERVAL));
+		if (!answer->result && clock.Now() > deadline + NS_PER_SECOND) {
+			answer->result = Status(ErrorCode::DeadlineExceeded, "no answer to the read barrier");
+		}
+		context.InterruptCheck();
+	}
+	if (!answer->result->IsOk()) {
+		ThrowConsistency(core, raft::ROOT_GROUP, "linearizable read", answer->result->GetStatus());
+	}
+	return answer->result->Value();
+}
+
+} // namespace
+
+void CommitWaiter::OnProposed(const node::ProposeOutcome &outcome) {
+	std::lock_guard<std::mutex> guard(lock);
+	event.proposed = outcome;
+	changed.notify_all();
+}
+
+void CommitWaiter::OnApplied(const CommitOutcome &outcome) {
+	std::lock_guard<std::mutex> guard(lock);
+	event.applied = outcome;
+	changed.notify_all();
+}
+
+CommitWaiter::Event CommitWaiter::Wait(MonotonicNs slice) {
+	std::unique_lock<std::mutex> guard(lock);
+	changed.wait_for(guard, std::chrono::nanoseconds(slice),
+	                 [&]() { return event.applied.has_value() || event.proposed.has_value(); });
+	auto result = event;
+	event.proposed.reset();
+	return result;
+}
+
+duckdb::shared_ptr<duckdb::AttachedDatabase> ReplicaCore::Attached() const {
+	return duckdb::DatabaseManager::Get(instance).GetDatabase(duckdb::Identifier(CATALOG_NAME));
+}
+
+void ReplicaCore::DeliverOutcomes(const std::vector<CommitOutcome> &outcomes) {
+	std::lock_guard<std::mutex> guard(waiters_lock);
+	for (auto &outcome : outcomes) {
+		auto found = waiters.find(outcome.request_id);
+		if (found != waiters.end()) {
+			found->second->OnApplied(outcome);
+		}
+	}
+}
+
+CommitOutcome ProposeAndWait(ReplicaCore &core, duckdb::ClientContext &context, const RequestId &id,
+                             SharedBytes payload) {
+	return ProposalLoop(core, context, id, std::move(payload)).Run();
+}
+
+void WaitForConsistency(ReplicaCore &core, duckdb::ClientContext &context) {
+	auto &session = SessionState::Get(context);
+	auto consistency = session.GetConsistency();
+	if (consistency == Consistency::Eventual) {
+		return;
+	}
+	auto deadline = session.OperationDeadline();
+	for (auto &floor : session.Floor()) {
+		WaitUntilApplied(core, context, floor.first, floor.second, deadline, "session read");
+	}
+	if (consistency == Consistency::Linearizable) {
+		auto index = ReadBarrier(core, context, deadline);
+		WaitUntilApplied(core, context, raft::ROOT_GROUP, index, deadline, "linearizable read");
+	}
+}
+
+} // namespace catalog
+} // namespace quack

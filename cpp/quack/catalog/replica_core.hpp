@@ -1,0 +1,122 @@
+//! State that the database, its transaction manager and its applier share. Internal to `catalog`.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include "duckdb.hpp"
+#include "quack/catalog/outcome_window.hpp"
+#include "quack/catalog/replicated_database.hpp"
+#include "quack/catalog/transaction_registry.hpp"
+
+namespace quack {
+namespace catalog {
+
+//! A session that waits for the outcome of its entry. Registered before the entry is proposed.
+class CommitWaiter {
+public:
+	//! What the engine said about the latest attempt.
+	void OnProposed(const node::ProposeOutcome &outcome);
+	void OnApplied(const CommitOutcome &outcome);
+
+	struct Event {
+		std::optional<CommitOutcome> applied;
+		std::optional<node::ProposeOutcome> proposed; //! taken once
+	};
+	//! Returns at the first event or after `slice`.
+	Event Wait(MonotonicNs slice);
+
+private:
+	std::mutex lock;
+	std::condition_variable changed;
+	Event event;
+};
+
+//! Who used a sequence last, to find uses that overlap (DESIGN.md, Sequences).
+struct SequenceUsers {
+	uint64_t last_user = 0;
+	raft::LogIndex last_index = 0;
+	//! Largest index of a use by anyone else.
+	raft::LogIndex other_index = 0;
+
+	void Record(uint64_t user, raft::LogIndex index) {
+		if (user != last_user) {
+			other_index = last_index;
+			last_user = user;
+		}
+		last_index = index;
+	}
+	raft::LogIndex LastForeign(uint64_t user) const {
+		return user == last_user ? other_index : last_index;
+	}
+};
+
+//! The part of the replicated state that lives outside user tables. Owned by the apply thread; `lock` guards it only
+//! against readers. Persisted in `__quack` (meta_store.hpp) inside the transactions that change it.
+struct ReplicatedState {
+	std::map<raft::GroupId, node::AppliedPosition> positions;
+	OutcomeWindow outcomes;
+	//! Root index of the last DDL entry, and of the last one that touched a name (ObjectName::Key).
+	raft::LogIndex catalog_version = 0;
+	std::unordered_map<std::string, raft::LogIndex> object_versions;
+	std::unordered_map<std::string, SequenceUsers> sequences;
+};
+
+struct ReplicaCore {
+	ReplicaCore(duckdb::DatabaseInstance &instance_p, ReplicaOptions options_p)
+	    : instance(instance_p), options(std::move(options_p)) {
+	}
+
+	duckdb::DatabaseInstance &instance;
+	const ReplicaOptions options;
+	//! This life of the database: random, never 0.
+	uint64_t incarnation = 0;
+	std::atomic<node::ConsensusEngine *> engine {nullptr};
+	std::atomic<bool> closing {false};
+
+	mutable std::mutex state_lock;
+	ReplicatedState state;
+	//! Copies for readers that must not wait.
+	std::atomic<raft::LogIndex> catalog_version {0};
+	std::atomic<raft::LogIndex> root_applied {0};
+	std::vector<node::AppliedPosition> durable; //! guarded by state_lock
+
+	TransactionRegistry transactions;
+	//! The applier's own session: its commits pass through.
+	std::atomic<duckdb::ClientContext *> apply_context {nullptr};
+
+	std::mutex waiters_lock;
+	std::unordered_map<RequestId, std::shared_ptr<CommitWaiter>, RequestIdHash> waiters;
+
+	//! A descriptor of the catalog file, kept open while attached: closing any descriptor of a file drops DuckDB's POSIX
+	//! lock on it. -1 when detached.
+	int file = -1;
+
+	std::atomic<uint64_t> entries_applied {0};
+	std::atomic<uint64_t> entries_rejected {0};
+	std::atomic<uint64_t> rows_applied {0};
+	std::atomic<uint64_t> transactions_applied {0};
+	std::atomic<uint64_t> local_evictions {0};
+	std::atomic<uint64_t> checkpoints {0};
+	std::atomic<uint64_t> checkpoint_last_ms {0};
+
+	//! Null when the catalog is not attached.
+	duckdb::shared_ptr<duckdb::AttachedDatabase> Attached() const;
+	//! Tells sessions that wait for these outcomes.
+	void DeliverOutcomes(const std::vector<CommitOutcome> &outcomes);
+};
+
+//! Proposes the payload until its outcome is known or the session's deadline passes. Throws InterruptException through
+//! when the session is interrupted, after recording an unknown outcome.
+CommitOutcome ProposeAndWait(ReplicaCore &core, duckdb::ClientContext &context, const RequestId &id,
+                             SharedBytes payload);
+
+//! Fulfils the session's consistency before a snapshot is taken; throws TransactionException naming the group and the
+//! reason when that is not possible in time.
+void WaitForConsistency(ReplicaCore &core, duckdb::ClientContext &context);
+
+} // namespace catalog
+} // namespace quack

@@ -1,0 +1,113 @@
+#include "quack/catalog/replicated_catalog.hpp"
+
+#include "duckdb/catalog/catalog_entry/schema_catalog_entry.hpp"
+#include "duckdb/catalog/catalog_entry/table_catalog_entry.hpp"
+#include "duckdb/main/attached_database.hpp"
+#include "duckdb/main/config.hpp"
+#include "duckdb/parser/parsed_data/attach_info.hpp"
+#include "duckdb/parser/parsed_data/create_schema_info.hpp"
+#include "duckdb/planner/operator/logical_delete.hpp"
+#include "duckdb/planner/operator/logical_insert.hpp"
+#include "duckdb/planner/operator/logical_merge_into.hpp"
+#include "duckdb/planner/operator/logical_update.hpp"
+#include "duckdb/storage/storage_extension.hpp"
+#include "duckdb/storage/storage_manager.hpp"
+#include "quack/catalog/capture.hpp"
+#include "quack/catalog/replicated_transaction_manager.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+std::mutex permit_lock;
+//! Set while an AttachPermit lives; the ATTACH runs on the permit's thread.
+thread_local std::shared_ptr<ReplicaCore> permitted_core;
+
+duckdb::unique_ptr<duckdb::Catalog> Attach(duckdb::optional_ptr<duckdb::StorageExtensionInfo>, duckdb::ClientContext &,
+                                           duckdb::AttachedDatabase &database, const duckdb::string &,
+                                           duckdb::AttachInfo &, duckdb::AttachOptions &) {
+	if (!permitted_core) {
+		throw duckdb::PermissionException("ATTACH ... (TYPE %s) is reserved for the node itself; clients use "
+		                                  "ATTACH 'quack:<host>:<port>' AS <name> (TYPE quack, ...)",
+		                                  STORAGE_TYPE);
+	}
+	return duckdb::make_uniq<ReplicatedCatalog>(database, permitted_core);
+}
+
+duckdb::unique_ptr<duckdb::TransactionManager>
+CreateTransactionManager(duckdb::optional_ptr<duckdb::StorageExtensionInfo>, duckdb::AttachedDatabase &database,
+                         duckdb::Catalog &catalog) {
+	auto &core = static_cast<ReplicatedCatalog &>(catalog).Core();
+	return duckdb::make_uniq<ReplicatedTransactionManager>(database, core);
+}
+
+} // namespace
+
+AttachPermit::AttachPermit(std::shared_ptr<ReplicaCore> core) : exclusive(permit_lock) {
+	permitted_core = std::move(core);
+}
+
+AttachPermit::~AttachPermit() {
+	permitted_core.reset();
+}
+
+void RegisterReplicaStorage(duckdb::DBConfig &config) {
+	auto extension = duckdb::make_shared_ptr<duckdb::StorageExtension>();
+	extension->attach = Attach;
+	extension->create_transaction_manager = CreateTransactionManager;
+	duckdb::StorageExtension::Register(config, STORAGE_TYPE, std::move(extension));
+}
+
+ReplicatedCatalog::ReplicatedCatalog(duckdb::AttachedDatabase &database, std::shared_ptr<ReplicaCore> core_p)
+    : DuckCatalog(database), core(std::move(core_p)) {
+}
+
+duckdb::optional_ptr<duckdb::CatalogEntry> ReplicatedCatalog::CreateSchema(duckdb::CatalogTransaction transaction,
+                                                                           duckdb::CreateSchemaInfo &info) {
+	bool by_user = transaction.HasContext() && GetAttached().GetStorageManager().IsLoaded() &&
+	               &transaction.GetContext() != core->apply_context.load();
+	if (by_user && info.SchemaName() == duckdb::Identifier(META_SCHEMA)) {
+		throw duckdb::PermissionException("schema name \"%s\" is reserved", META_SCHEMA);
+	}
+	return DuckCatalog::CreateSchema(transaction, info);
+}
+
+void ReplicatedCatalog::RefuseMeta(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table) const {
+	auto path = table.ParentSchema().GetSchemaPath();
+	if (&context != core->apply_context.load() && !path.empty() && path[0] == duckdb::Identifier(META_SCHEMA)) {
+		throw duckdb::PermissionException("schema \"%s\" holds the replication state and is read-only", META_SCHEMA);
+	}
+}
+
+duckdb::PhysicalOperator &ReplicatedCatalog::PlanInsert(duckdb::ClientContext &context,
+                                                        duckdb::PhysicalPlanGenerator &planner,
+                                                        duckdb::LogicalInsert &op,
+                                                        duckdb::optional_ptr<duckdb::PhysicalOperator> plan) {
+	RefuseMeta(context, op.table);
+	return DuckCatalog::PlanInsert(context, planner, op, plan);
+}
+
+duckdb::PhysicalOperator &ReplicatedCatalog::PlanDelete(duckdb::ClientContext &context,
+                                                        duckdb::PhysicalPlanGenerator &planner,
+                                                        duckdb::LogicalDelete &op, duckdb::PhysicalOperator &plan) {
+	RefuseMeta(context, op.table);
+	return DuckCatalog::PlanDelete(context, planner, op, plan);
+}
+
+duckdb::PhysicalOperator &ReplicatedCatalog::PlanUpdate(duckdb::ClientContext &context,
+                                                        duckdb::PhysicalPlanGenerator &planner,
+                                                        duckdb::LogicalUpdate &op, duckdb::PhysicalOperator &plan) {
+	RefuseMeta(context, op.table);
+	return DuckCatalog::PlanUpdate(context, planner, op, plan);
+}
+
+duckdb::PhysicalOperator &ReplicatedCatalog::PlanMergeInto(duckdb::ClientContext &context,
+                                                           duckdb::PhysicalPlanGenerator &planner,
+                                                           duckdb::LogicalMergeInto &op,
+                                                           duckdb::PhysicalOperator &plan) {
+	RefuseMeta(context, op.table);
+	return DuckCatalog::PlanMergeInto(context, planner, op, plan);
+}
+
+} // namespace catalog
+} // namespace quack

@@ -1,0 +1,53 @@
+//! The catalog `cp`: DuckDB's own, with writes to the schema `__quack` refused.
+#pragma once
+
+#include "duckdb.hpp"
+#include "duckdb/catalog/duck_catalog.hpp"
+#include "quack/catalog/replica_core.hpp"
+
+namespace quack {
+namespace catalog {
+
+class ReplicatedCatalog final : public duckdb::DuckCatalog {
+public:
+	ReplicatedCatalog(duckdb::AttachedDatabase &database, std::shared_ptr<ReplicaCore> core_p);
+
+	duckdb::string GetCatalogType() override {
+		return STORAGE_TYPE;
+	}
+	duckdb::optional_ptr<duckdb::CatalogEntry> CreateSchema(duckdb::CatalogTransaction transaction,
+	                                                        duckdb::CreateSchemaInfo &info) override;
+	duckdb::PhysicalOperator &PlanInsert(duckdb::ClientContext &context, duckdb::PhysicalPlanGenerator &planner,
+	                                     duckdb::LogicalInsert &op,
+	                                     duckdb::optional_ptr<duckdb::PhysicalOperator> plan) override;
+	duckdb::PhysicalOperator &PlanDelete(duckdb::ClientContext &context, duckdb::PhysicalPlanGenerator &planner,
+	                                     duckdb::LogicalDelete &op, duckdb::PhysicalOperator &plan) override;
+	duckdb::PhysicalOperator &PlanUpdate(duckdb::ClientContext &context, duckdb::PhysicalPlanGenerator &planner,
+	                                     duckdb::LogicalUpdate &op, duckdb::PhysicalOperator &plan) override;
+	duckdb::PhysicalOperator &PlanMergeInto(duckdb::ClientContext &context, duckdb::PhysicalPlanGenerator &planner,
+	                                        duckdb::LogicalMergeInto &op, duckdb::PhysicalOperator &plan) override;
+
+	const std::shared_ptr<ReplicaCore> &Core() const {
+		return core;
+	}
+
+private:
+	void RefuseMeta(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table) const;
+
+	std::shared_ptr<ReplicaCore> core;
+};
+
+//! While it lives, the storage type accepts one ATTACH, for this core. One per process at a time.
+class AttachPermit {
+public:
+	explicit AttachPermit(std::shared_ptr<ReplicaCore> core);
+	~AttachPermit();
+	AttachPermit(const AttachPermit &) = delete;
+	AttachPermit &operator=(const AttachPermit &) = delete;
+
+private:
+	std::unique_lock<std::mutex> exclusive;
+};
+
+} // namespace catalog
+} // namespace quack

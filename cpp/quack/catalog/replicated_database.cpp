@@ -1,0 +1,133 @@
+#include "quack/catalog/replicated_database.hpp"
+
+#include <cstring>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "duckdb/common/string_util.hpp"
+#include "duckdb/main/attached_database.hpp"
+#include "duckdb/main/client_context.hpp"
+#include "duckdb/main/connection.hpp"
+#include "quack/catalog/applier.hpp"
+#include "quack/catalog/database_file.hpp"
+#include "quack/catalog/meta_store.hpp"
+#include "quack/catalog/replicated_catalog.hpp"
+#include "quack/common/log.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+std::vector<node::AppliedPosition> Values(const std::map<raft::GroupId, node::AppliedPosition> &positions) {
+	std::vector<node::AppliedPosition> values;
+	for (auto &position : positions) {
+		values.push_back(position.second);
+	}
+	return values;
+}
+
+} // namespace
+
+ReplicatedDatabase::ReplicatedDatabase(std::shared_ptr<ReplicaCore> core_p)
+    : core(std::move(core_p)), applier(std::make_unique<Applier>(*core)) {
+}
+
+ReplicatedDatabase::~ReplicatedDatabase() {
+	Close();
+}
+
+Result<std::unique_ptr<ReplicatedDatabase>> ReplicatedDatabase::Open(duckdb::DatabaseInstance &instance,
+                                                                     ReplicaOptions options) {
+	auto core = std::make_shared<ReplicaCore>(instance, std::move(options));
+	auto id = NewRequestId();
+	memcpy(&core->incarnation, id.data(), sizeof(core->incarnation));
+	core->incarnation |= 1;
+	auto status = AttachFile(*core, core);
+	if (!status.IsOk()) {
+		return status;
+	}
+	return std::unique_ptr<ReplicatedDatabase>(new ReplicatedDatabase(std::move(core)));
+}
+
+void ReplicatedDatabase::SetEngine(node::ConsensusEngine *engine) {
+	core->engine = engine;
+}
+
+void ReplicatedDatabase::Close() {
+	if (core->closing.exchange(true)) {
+		return;
+	}
+	core->engine = nullptr;
+	auto status = WriteCheckpoint(*core);
+	if (!status.IsOk()) {
+		// Nothing is lost: the log replays from the last checkpoint.
+		Log(LogLevel::Warn, "catalog", "final_checkpoint_failed", {{"reason", status.Message()}});
+	}
+	status = DetachFile(*core);
+	if (!status.IsOk()) {
+		Log(LogLevel::Warn, "catalog", "detach_failed", {{"reason", status.Message()}});
+	}
+}
+
+Status ReplicatedDatabase::Apply(const std::vector<node::CommittedEntry> &entries) {
+	if (core->closing) {
+		return Status(ErrorCode::Unavailable, "the database is closed");
+	}
+	return applier->Apply(entries);
+}
+
+std::vector<node::AppliedPosition> ReplicatedDatabase::Applied() const {
+	std::lock_guard<std::mutex> guard(core->state_lock);
+	return Values(core->state.positions);
+}
+
+std::vector<node::AppliedPosition> ReplicatedDatabase::Durable() const {
+	std::lock_guard<std::mutex> guard(core->state_lock);
+	return core->durable;
+}
+
+Status ReplicatedDatabase::Checkpoint() {
+	if (core->closing) {
+		return Status(ErrorCode::Unavailable, "the database is closed");
+	}
+	return WriteCheckpoint(*core);
+}
+
+Result<std::unique_ptr<node::StateMachine::SnapshotImage>> ReplicatedDatabase::OpenSnapshot() {
+	return CopySnapshot(*core);
+}
+
+Status ReplicatedDatabase::InstallSnapshot(const std::string &path) {
+	if (core->closing) {
+		return Status(ErrorCode::Unavailable, "the database is closed");
+	}
+	return InstallFile(*core, core, path);
+}
+
+std::optional<CommitOutcome> ReplicatedDatabase::Outcome(const RequestId &id) const {
+	std::lock_guard<std::mutex> guard(core->state_lock);
+	auto *found = core->state.outcomes.Find(id);
+	return found == nullptr ? std::nullopt : std::optional<CommitOutcome>(*found);
+}
+
+raft::LogIndex ReplicatedDatabase::CatalogVersion() const {
+	return core->catalog_version;
+}
+
+ReplicaStatistics ReplicatedDatabase::Statistics() const {
+	ReplicaStatistics statistics;
+	statistics.entries_applied = core->entries_applied;
+	statistics.entries_rejected = core->entries_rejected;
+	statistics.rows_applied = core->rows_applied;
+	statistics.transactions_applied = core->transactions_applied;
+	statistics.local_evictions = core->local_evictions;
+	statistics.checkpoints = core->checkpoints;
+	statistics.checkpoint_last_ms = core->checkpoint_last_ms;
+	std::lock_guard<std::mutex> guard(core->waiters_lock);
+	statistics.waiting_commits = core->waiters.size();
+	return statistics;
+}
+
+} // namespace catalog
+} // namespace quack

@@ -1,0 +1,145 @@
+#include "quack/catalog/replicated_transaction_manager.hpp"
+
+#include "duckdb/main/attached_database.hpp"
+#include "duckdb/main/client_context.hpp"
+#include "duckdb/storage/checkpoint/checkpoint_options.hpp"
+#include "duckdb/storage/storage_manager.hpp"
+#include "duckdb/transaction/duck_transaction.hpp"
+#include "quack/catalog/capture.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+duckdb::ErrorData ToError(const CommitOutcome &outcome) {
+	return duckdb::ErrorData(duckdb::ExceptionType::TRANSACTION, CommitErrorText(outcome));
+}
+
+} // namespace
+
+std::string CommitErrorText(const CommitOutcome &outcome) {
+	return std::string("quack ") + ErrorCodeName(outcome.status.Code()) + ": " + outcome.status.Message() +
+	       " (transaction " + RequestIdToString(outcome.request_id) + ")";
+}
+
+ReplicatedTransactionManager::ReplicatedTransactionManager(duckdb::AttachedDatabase &database,
+                                                           std::shared_ptr<ReplicaCore> core_p)
+    : DuckTransactionManager(database), core(std::move(core_p)) {
+}
+
+bool ReplicatedTransactionManager::PassThrough(duckdb::ClientContext &context) const {
+	return &context == core->apply_context.load() || !db.GetStorageManager().IsLoaded();
+}
+
+duckdb::Transaction &ReplicatedTransactionManager::StartTransaction(duckdb::ClientContext &context) {
+	if (PassThrough(context)) {
+		return DuckTransactionManager::StartTransaction(context);
+	}
+	if (!NoBarrierScope::Active()) {
+		WaitForConsistency(*core, context);
+	}
+	OpenTransaction open;
+	open.context = context.shared_from_this();
+	// Read before the snapshot is taken: too old is refused at apply and retried, too new would go unnoticed.
+	open.snapshot_index = core->root_applied;
+	open.planned_version = core->catalog_version;
+	auto &transaction = DuckTransactionManager::StartTransaction(context).Cast<duckdb::DuckTransaction>();
+	core->transactions.Add(transaction, std::move(open));
+	return transaction;
+}
+
+void ReplicatedTransactionManager::RollbackTransaction(duckdb::Transaction &transaction) {
+	auto &duck_transaction = transaction.Cast<duckdb::DuckTransaction>();
+	// After the base call the object is gone; its address may be reused at once, so it leaves the registry first.
+	core->transactions.Remove(duck_transaction);
+	DuckTransactionManager::RollbackTransaction(transaction);
+}
+
+duckdb::ErrorData ReplicatedTransactionManager::CommitTransaction(duckdb::ClientContext &context,
+                                                                  duckdb::Transaction &transaction_p) {
+	auto &transaction = transaction_p.Cast<duckdb::DuckTransaction>();
+	if (PassThrough(context)) {
+		return DuckTransactionManager::CommitTransaction(context, transaction_p);
+	}
+	auto doomed = SessionState::Get(context).Doomed();
+	if (!doomed.IsOk()) {
+		return Fail(context, transaction, doomed);
+	}
+	if (!transaction.ChangesMade()) {
+		core->transactions.Remove(transaction);
+		return DuckTransactionManager::CommitTransaction(context, transaction_p);
+	}
+	return CommitReplicated(context, transaction);
+}
+
+duckdb::ErrorData ReplicatedTransactionManager::Fail(duckdb::ClientContext &context,
+                                                     duckdb::DuckTransaction &transaction, const Status &status) {
+	RollbackTransaction(transaction);
+	CommitOutcome outcome;
+	auto &session = SessionState::Get(context);
+	outcome.request_id = session.TakeRequestId();
+	outcome.status = status;
+	session.SetLastCommit(outcome);
+	return ToError(outcome);
+}
+
+duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientContext &context,
+                                                                 duckdb::DuckTransaction &transaction) {
+	auto open = core->transactions.BeginCommit(transaction);
+	if (!open.doomed.IsOk()) {
+		return Fail(context, transaction, open.doomed);
+	}
+	auto &session = SessionState::Get(context);
+	EffectWriter effects;
+	std::string payload;
+	EntryHeader header;
+	try {
+		Capture(transaction).Run(effects);
+		if (effects.Count() == 0) {
+			core->transactions.Remove(transaction);
+			return DuckTransactionManager::CommitTransaction(context, transaction);
+		}
+		header.request_id = session.TakeRequestId();
+		header.incarnation = core->incarnation;
+		header.planned_version = open.planned_version;
+		header.snapshot_index = open.snapshot_index;
+		header.base_index = core->root_applied;
+		payload = effects.Finish(header);
+	} catch (std::exception &error) {
+		duckdb::ErrorData data(error);
+		auto code = data.Type() == duckdb::ExceptionType::PERMISSION ? ErrorCode::InvalidArgument
+		                                                             : ErrorCode::NotSupported;
+		return Fail(context, transaction, Status(code, data.RawMessage()));
+	}
+	if (payload.size() > ENTRY_BYTES_MAX) {
+		return Fail(context, transaction,
+		            Status(ErrorCode::InvalidArgument,
+		                   "the transaction's effects take " + std::to_string(payload.size()) +
+		                       " bytes, more than the " + std::to_string(ENTRY_BYTES_MAX) +
+		                       " that one log entry may hold; write in smaller transactions"));
+	}
+	RollbackTransaction(transaction);
+	auto outcome = ProposeAndWait(*core, context, header.request_id, MakeSharedBytes(std::move(payload)));
+	session.SetLastCommit(outcome);
+	return outcome.status.IsOk() ? duckdb::ErrorData() : ToError(outcome);
+}
+
+void ReplicatedTransactionManager::Checkpoint(duckdb::ClientContext &context, bool force) {
+	(void)context;
+	(void)force;
+	throw duckdb::NotImplementedException("CHECKPOINT of catalog \"%s\" is done by its node, at thresholds of log size "
+	                                      "and time",
+	                                      CATALOG_NAME);
+}
+
+void ReplicatedTransactionManager::WriteCheckpoint(duckdb::ClientContext &context) {
+	duckdb::CheckpointOptions options;
+	options.action = duckdb::CheckpointAction::ALWAYS_CHECKPOINT;
+	if (GetLastCommit() >= LowestVisibilityBound()) {
+		options.type = duckdb::CheckpointType::CONCURRENT_CHECKPOINT; // an open reader needs older versions
+	}
+	db.GetStorageManager().CreateCheckpoint(context, options);
+}
+
+} // namespace catalog
+} // namespace quack

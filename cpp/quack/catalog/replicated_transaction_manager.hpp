@@ -1,0 +1,37 @@
+//! Turns COMMIT of a local transaction into: capture its effects, roll it back, let consensus order the entry, wait until
+//! the applier has applied it here.
+#pragma once
+
+#include "duckdb.hpp"
+#include "duckdb/transaction/duck_transaction_manager.hpp"
+#include "quack/catalog/replica_core.hpp"
+
+namespace quack {
+namespace catalog {
+
+class ReplicatedTransactionManager final : public duckdb::DuckTransactionManager {
+public:
+	ReplicatedTransactionManager(duckdb::AttachedDatabase &database, std::shared_ptr<ReplicaCore> core_p);
+
+	duckdb::Transaction &StartTransaction(duckdb::ClientContext &context) override;
+	duckdb::ErrorData CommitTransaction(duckdb::ClientContext &context, duckdb::Transaction &transaction) override;
+	void RollbackTransaction(duckdb::Transaction &transaction) override;
+	//! CHECKPOINT by a user is refused: what a checkpoint covers decides how far the log may be cut.
+	void Checkpoint(duckdb::ClientContext &context, bool force) override;
+
+	//! Used by ReplicatedDatabase; the caller holds the exclusive checkpoint lock.
+	void WriteCheckpoint(duckdb::ClientContext &context);
+
+private:
+	bool PassThrough(duckdb::ClientContext &context) const;
+	duckdb::ErrorData CommitReplicated(duckdb::ClientContext &context, duckdb::DuckTransaction &transaction);
+	duckdb::ErrorData Fail(duckdb::ClientContext &context, duckdb::DuckTransaction &transaction, const Status &status);
+
+	std::shared_ptr<ReplicaCore> core;
+};
+
+//! The text of a failed commit: "quack <code>: <message> (transaction <request id>)".
+std::string CommitErrorText(const CommitOutcome &outcome);
+
+} // namespace catalog
+} // namespace quack

@@ -1,0 +1,149 @@
+#include <cerrno>
+#include <cstring>
+
+#include <sys/random.h>
+
+#include "duckdb/main/client_context.hpp"
+#include "quack/catalog/replicated_database.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+constexpr const char *STATE_NAME = "quack_session";
+constexpr MonotonicNs DEFAULT_TIMEOUT = 30 * NS_PER_SECOND;
+const RequestId NO_REQUEST {};
+
+int HexValue(char digit) {
+	if (digit >= '0' && digit <= '9') {
+		return digit - '0';
+	}
+	return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+} // namespace
+
+std::string RequestIdToString(const RequestId &id) {
+	static const char *digits = "0123456789abcdef";
+	std::string text;
+	for (auto byte : id) {
+		text.push_back(digits[byte >> 4]);
+		text.push_back(digits[byte & 15]);
+	}
+	return text;
+}
+
+Result<RequestId> RequestIdFromString(const std::string &text) {
+	RequestId id {};
+	bool good = text.size() == 2 * id.size();
+	for (size_t i = 0; good && i < id.size(); i++) {
+		auto high = HexValue(text[2 * i]);
+		auto low = HexValue(text[2 * i + 1]);
+		good = high >= 0 && low >= 0;
+		id[i] = uint8_t(high * 16 + low);
+	}
+	if (!good) {
+		return Status(ErrorCode::InvalidArgument,
+		              "'" + text + "' is no transaction token: expected 32 lower-case hexadecimal digits");
+	}
+	return id;
+}
+
+RequestId NewRequestId() {
+	RequestId id {};
+	size_t filled = 0;
+	while (filled < id.size()) {
+		auto got = getrandom(id.data() + filled, id.size() - filled, 0);
+		QUACK_CHECK(got > 0 || errno == EINTR, "the operating system gives no random bytes");
+		filled += got > 0 ? size_t(got) : 0;
+	}
+	return id;
+}
+
+SessionState &SessionState::Get(duckdb::ClientContext &context) {
+	// The context owns the state and never drops it while it lives.
+	return *context.registered_state->GetOrCreate<SessionState>(STATE_NAME);
+}
+
+void SessionState::SetNextRequestId(const RequestId &id) {
+	std::lock_guard<std::mutex> guard(lock);
+	next_request_id = id;
+}
+
+void SessionState::SetDeadline(MonotonicNs deadline_p) {
+	std::lock_guard<std::mutex> guard(lock);
+	deadline = deadline_p;
+}
+
+void SessionState::SetConsistency(Consistency consistency_p) {
+	std::lock_guard<std::mutex> guard(lock);
+	consistency = consistency_p;
+}
+
+void SessionState::RaiseFloor(raft::GroupId group, raft::LogIndex index) {
+	std::lock_guard<std::mutex> guard(lock);
+	auto &entry = floor[group];
+	entry = std::max(entry, index);
+}
+
+Consistency SessionState::GetConsistency() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return consistency;
+}
+
+MonotonicNs SessionState::OperationDeadline() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return deadline != 0 ? deadline : SystemClock().Now() + DEFAULT_TIMEOUT;
+}
+
+std::map<raft::GroupId, raft::LogIndex> SessionState::Floor() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return floor;
+}
+
+RequestId SessionState::TakeRequestId() {
+	std::lock_guard<std::mutex> guard(lock);
+	auto id = next_request_id == NO_REQUEST ? NewRequestId() : next_request_id;
+	next_request_id = NO_REQUEST;
+	return id;
+}
+
+std::optional<CommitOutcome> SessionState::LastCommit() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return last_commit;
+}
+
+void SessionState::SetLastCommit(CommitOutcome outcome) {
+	std::lock_guard<std::mutex> guard(lock);
+	if (outcome.index != 0) {
+		auto &entry = floor[outcome.group];
+		entry = std::max(entry, outcome.index);
+	}
+	last_commit = std::move(outcome);
+}
+
+Status SessionState::Doomed() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return doomed;
+}
+
+void SessionState::Doom(Status status) {
+	std::lock_guard<std::mutex> guard(lock);
+	doomed = std::move(status);
+	doom_in_progress = true;
+}
+
+void SessionState::DoomDelivered() {
+	std::lock_guard<std::mutex> guard(lock);
+	doom_in_progress = false;
+}
+
+void SessionState::TransactionBegin(duckdb::MetaTransaction &, duckdb::ClientContext &) {
+	std::lock_guard<std::mutex> guard(lock);
+	if (!doom_in_progress) {
+		doomed = Status::Ok();
+	}
+}
+
+} // namespace catalog
+} // namespace quack

@@ -1,0 +1,65 @@
+//! The local transactions of the replicated catalog that are open on this node, so that the applier can abort one that
+//! holds what a committed entry needs.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include "duckdb.hpp"
+#include "duckdb/transaction/duck_transaction.hpp"
+#include "quack/common/status.hpp"
+#include "quack/raft/types.hpp"
+
+namespace quack {
+namespace catalog {
+
+struct OpenTransaction {
+	duckdb::weak_ptr<duckdb::ClientContext> context;
+	//! Catalog version and root index applied before the snapshot was taken.
+	raft::LogIndex planned_version = 0;
+	raft::LogIndex snapshot_index = 0;
+	//! Its effects are being read at COMMIT; it will be gone in a moment. Never lock its session: the session holds its
+	//! own lock while it waits for the applier.
+	bool committing = false;
+	//! Chosen for eviction: its COMMIT must fail at once instead of waiting for the applier, who waits for its session.
+	Status doomed;
+};
+
+//! While it lives, transactions that this thread starts do not wait for consensus: the applier replaces an evicted
+//! transaction by an empty one and must not wait for itself.
+class NoBarrierScope {
+public:
+	NoBarrierScope();
+	~NoBarrierScope();
+	NoBarrierScope(const NoBarrierScope &) = delete;
+	NoBarrierScope &operator=(const NoBarrierScope &) = delete;
+	static bool Active();
+};
+
+//! Thread-safe.
+class TransactionRegistry {
+public:
+	void Add(duckdb::DuckTransaction &transaction, OpenTransaction open);
+	//! Marks it committing and returns what is known about it.
+	OpenTransaction BeginCommit(duckdb::DuckTransaction &transaction);
+	void Remove(duckdb::DuckTransaction &transaction);
+
+	//! Aborts every open transaction of `database` that has written something, and waits for those that are committing.
+	//! Their sessions see `reason` (SessionState::Doomed), at the latest at COMMIT. Returns how many were aborted.
+	size_t EvictWriters(duckdb::AttachedDatabase &database, const Status &reason);
+
+private:
+	bool EvictOne(duckdb::AttachedDatabase &database, duckdb::ClientContext &context, duckdb::DuckTransaction *victim,
+	              const Status &reason);
+	void WaitForCommitting();
+
+	std::mutex lock;
+	std::condition_variable changed;
+	std::unordered_map<duckdb::DuckTransaction *, OpenTransaction> open_transactions;
+};
+
+} // namespace catalog
+} // namespace quack
