@@ -241,8 +241,8 @@ void ApplyLoop::TakeEntries(Task &task, std::vector<CommittedEntry> &batch, size
 		}
 	}
 	task.entries.erase(task.entries.begin(), task.entries.begin() + static_cast<ptrdiff_t>(count));
-	queue_bytes.fetch_sub(count_bytes, std::memory_order_relaxed);
-	queue_count.fetch_sub(count, std::memory_order_relaxed);
+	taken_bytes += count_bytes;
+	taken_count += count;
 }
 
 void ApplyLoop::Apply(const std::vector<CommittedEntry> &batch) {
@@ -265,6 +265,10 @@ void ApplyLoop::ReportApplied() {
 	if (taken.empty()) {
 		return;
 	}
+	queue_bytes.fetch_sub(taken_bytes, std::memory_order_relaxed);
+	queue_count.fetch_sub(taken_count, std::memory_order_relaxed);
+	taken_bytes = 0;
+	taken_count = 0;
 	{
 		std::lock_guard<std::mutex> guard(lock);
 		for (auto &entry : taken) {

@@ -39,6 +39,7 @@ public:
 	Status WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout);
 	raft::LogIndex AppliedIndex(raft::GroupId group) const;
 	raft::LogIndex CheckpointIndex(raft::GroupId group) const;
+	//! Handed in and not yet applied.
 	size_t QueueBytes() const {
 		return queue_bytes.load(std::memory_order_relaxed);
 	}
@@ -95,6 +96,8 @@ private:
 	std::atomic<size_t> queue_count {0};
 	//! Apply thread only.
 	std::map<raft::GroupId, raft::LogIndex> taken; //! last index taken from the queue in this round
+	size_t taken_bytes = 0;
+	size_t taken_count = 0;
 	size_t bytes_since_checkpoint = 0;
 	MonotonicNs dirty_since = 0; //! 0 = nothing applied since the last checkpoint
 	MonotonicNs retry_after = 0;

@@ -14,10 +14,10 @@ Status Unknown(const std::string &why) {
 	return Status(ErrorCode::OutcomeUnknown, why + "; it may or may not commit, ask for its outcome");
 }
 
-//! Codes that say: surely not appended, and another try may help.
+//! Codes that say: surely not appended, and another try (perhaps with another leader) may help.
 bool MayRetry(const Status &status) {
 	return status.Code() == ErrorCode::NotLeader || status.Code() == ErrorCode::Unavailable ||
-	       status.Code() == ErrorCode::Overloaded;
+	       status.Code() == ErrorCode::Overloaded || status.Code() == ErrorCode::Degraded;
 }
 
 } // namespace

@@ -462,10 +462,8 @@ void RaftEngine::OnPeerCall(const std::string &peer, const std::string &method, 
 		}
 		return;
 	}
-	if (parts->latch.IsSet()) {
-		respond(Status(ErrorCode::Degraded,
-		               "node '" + parts->config.node_id + "' is out of service: " + parts->latch.Reason()));
-	} else if (method == wire::METHOD_PROPOSE) {
+	// Once degraded, the loop and the snapshot server refuse by themselves.
+	if (method == wire::METHOD_PROPOSE) {
 		parts->TakeForwarded(body, std::move(respond));
 	} else if (method == wire::METHOD_TRANSFER) {
 		parts->TakeForwardedTransfer(body, std::move(respond));

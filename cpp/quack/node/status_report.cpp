@@ -87,6 +87,8 @@ void DescribePeers(const MemberDirectory &directory, const GroupView &view,
 	for (auto node : nodes) {
 		add(node);
 	}
+	std::sort(row.peers.begin(), row.peers.end(),
+	          [](const PeerLag &a, const PeerLag &b) { return a.node_id < b.node_id; });
 }
 
 void DescribeLease(const GroupView &view, MonotonicNs now, GroupStatus &row) {

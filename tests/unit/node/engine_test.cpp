@@ -1,6 +1,8 @@
 //! Goal: one engine alone and three together over a network in memory do what consensus_engine.hpp says, also when
 //! nodes die, links break, disks fill and appliers fail. Method: real cores and threads, faults on demand, conditions
 //! with deadlines.
+#include <future>
+
 #include <doctest/doctest.h>
 
 #include "unit/node/test_cluster.hpp"
@@ -82,4 +84,166 @@ TEST_CASE("a killed leader is replaced, nothing acknowledged is lost, and it cat
 	cluster.Start(leader);
 	CHECK(cluster.AllHold(values));
 	CHECK(cluster.nodes[leader]->state_machine->InstallCount() == 0);
+}
+
+TEST_CASE("leadership moves to the named node, to any when none is named, and a follower passes the wish on") {
+	TestCluster cluster(3);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader != SIZE_MAX);
+	auto target = Other(cluster, leader);
+	auto status = cluster.Transfer(leader, cluster.nodes[target]->name);
+	REQUIRE_MESSAGE(status.IsOk(), status.ToString());
+	CHECK(WaitUntil([&] { return cluster.WaitForLeader() == target; }));
+	auto asker = leader;
+	auto third = 3 - leader - target;
+	status = cluster.Transfer(asker, cluster.nodes[third]->name);
+	REQUIRE_MESSAGE(status.IsOk(), status.ToString());
+	CHECK(WaitUntil([&] { return cluster.WaitForLeader() == third; }));
+	status = cluster.Transfer(third, "");
+	REQUIRE_MESSAGE(status.IsOk(), status.ToString());
+	CHECK(WaitUntil([&] { return cluster.WaitForLeader() != third; }));
+	CHECK(cluster.Transfer(0, "nobody").Code() == ErrorCode::NotFound);
+	std::vector<std::string> values;
+	ProposeRange(cluster, 0, 1, 5, values);
+	CHECK(cluster.AllHold(values));
+}
+
+TEST_CASE("a graceful stop hands leadership over, takes a last checkpoint, and the node comes back from it") {
+	TestCluster cluster(3);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader != SIZE_MAX);
+	std::vector<std::string> values;
+	ProposeRange(cluster, leader, 1, 10, values);
+	auto term = cluster.StatusOf(leader).term;
+	cluster.StopGracefully(leader);
+	auto successor = cluster.WaitForLeader();
+	REQUIRE(successor != SIZE_MAX);
+	CHECK(cluster.StatusOf(successor).term == term + 1);
+	CHECK(cluster.nodes[leader]->disk->checkpoint.values == values);
+	ProposeRange(cluster, successor, 11, 15, values);
+	cluster.Start(leader);
+	CHECK(cluster.AllHold(values));
+}
+
+TEST_CASE("read barriers cover every acknowledged write, on the leader and on followers") {
+	TestCluster cluster(3);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader != SIZE_MAX);
+	std::vector<std::string> values;
+	for (int round = 0; round < 5; round++) {
+		ProposeRange(cluster, leader, round, round, values);
+		for (size_t node = 0; node < 3; node++) {
+			auto read = cluster.ReadBarrier(node);
+			REQUIRE_MESSAGE(read.IsOk(), read.GetStatus().ToString());
+			REQUIRE(cluster.nodes[node]->engine->WaitApplied(raft::ROOT_GROUP, read.Value(), PATIENCE).IsOk());
+			CHECK(cluster.nodes[node]->state_machine->Values() == values);
+		}
+	}
+}
+
+TEST_CASE("a membership change removes a voter, keeps one as learner, and brings it back") {
+	TestCluster cluster(3);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader != SIZE_MAX);
+	auto out = Other(cluster, leader);
+	std::vector<std::string> voters;
+	for (auto &node : cluster.nodes) {
+		if (node->name != cluster.nodes[out]->name) {
+			voters.push_back(node->name);
+		}
+	}
+	auto change = [&](const std::vector<std::string> &new_voters, const std::vector<std::string> &learners) {
+		std::promise<node::ProposeOutcome> promise;
+		cluster.nodes[leader]->engine->ChangeMembership(raft::ROOT_GROUP, new_voters, learners, PATIENCE,
+		                                                [&promise](const node::ProposeOutcome &outcome) {
+			                                                promise.set_value(outcome);
+		                                                });
+		return promise.get_future().get();
+	};
+	auto outcome = change(voters, {cluster.nodes[out]->name});
+	REQUIRE_MESSAGE(outcome.status.IsOk(), outcome.status.ToString());
+	CHECK(WaitUntil([&] {
+		auto row = cluster.StatusOf(out);
+		return row.role == "learner" && !row.membership_change_in_progress && row.voters == voters &&
+		       row.learners == std::vector<std::string> {cluster.nodes[out]->name};
+	}));
+	std::vector<std::string> values;
+	ProposeRange(cluster, out, 1, 5, values);
+	CHECK(cluster.AllHold(values));
+	CHECK(WaitUntil([&] { return !cluster.StatusOf(leader).membership_change_in_progress; }));
+	outcome = change({"n0", "n1", "n2"}, {});
+	REQUIRE_MESSAGE(outcome.status.IsOk(), outcome.status.ToString());
+	CHECK(WaitUntil([&] { return cluster.StatusOf(out).role == "follower"; }));
+	CHECK(change({"n0", "stranger"}, {}).status.Code() == ErrorCode::NotFound);
+}
+
+TEST_CASE("two groups run side by side, each with its own log and leader") {
+	constexpr raft::GroupId SECOND = 2;
+	TestCluster cluster(3, [](node::RaftEngineConfig &config) { config.groups = {raft::ROOT_GROUP, SECOND}; });
+	cluster.StartAll();
+	auto root_leader = cluster.WaitForLeader();
+	REQUIRE(root_leader != SIZE_MAX);
+	REQUIRE(cluster.WaitForLeader(SECOND) != SIZE_MAX);
+	for (int i = 0; i < 10; i++) {
+		REQUIRE(cluster.Propose(0, "root", PATIENCE).status.IsOk());
+		REQUIRE(cluster.Propose(1, "second", PATIENCE, SECOND).status.IsOk());
+	}
+	CHECK(WaitUntil([&] {
+		for (auto &node : cluster.nodes) {
+			if (node->state_machine->Values().size() != 20) {
+				return false;
+			}
+		}
+		return true;
+	}));
+	CHECK(cluster.Propose(0, "x", PATIENCE, 99).status.Code() == ErrorCode::NotFound);
+}
+
+TEST_CASE("starting twice with the same log and state gives the same state; a state without its log is refused") {
+	TestCluster cluster(1);
+	cluster.StartAll();
+	std::vector<std::string> values;
+	ProposeRange(cluster, 0, 1, 10, values);
+	cluster.Kill(0);
+	cluster.Start(0);
+	CHECK(cluster.AllHold(values));
+	ProposeRange(cluster, 0, 11, 12, values);
+	cluster.StopGracefully(0);
+	cluster.Start(0);
+	CHECK(cluster.AllHold(values));
+	cluster.StopGracefully(0);
+
+	FaultyLog empty;
+	MemoryStateMachine state_machine(cluster.nodes[0]->disk);
+	node::PeerGateway gateway(cluster.nodes[0]->config);
+	auto transport = cluster.network.Make("n0", gateway);
+	node::RaftEngine engine(cluster.nodes[0]->config, empty, *transport, gateway, state_machine, cluster.clock);
+	auto status = engine.Start();
+	CHECK(status.Code() == ErrorCode::Corruption);
+	CHECK(status.Message().find("its votes are lost") != std::string::npos);
+}
+
+TEST_CASE("bad configurations are refused with the fix") {
+	auto start = [](const TestCluster::Adjust &adjust) {
+		TestCluster cluster(1, adjust);
+		FaultyLog log;
+		MemoryStateMachine state_machine(cluster.nodes[0]->disk);
+		node::PeerGateway gateway(cluster.nodes[0]->config);
+		auto transport = cluster.network.Make("n0", gateway);
+		return node::RaftEngine(cluster.nodes[0]->config, log, *transport, gateway, state_machine, cluster.clock)
+		    .Start();
+	};
+	auto stranger = start([](node::RaftEngineConfig &config) { config.node_id = "n9"; });
+	CHECK(stranger.Code() == ErrorCode::InvalidArgument);
+	CHECK(stranger.Message().find("'n9'") != std::string::npos);
+	CHECK(start([](node::RaftEngineConfig &config) { config.members.push_back(config.members[0]); }).Code() ==
+	      ErrorCode::InvalidArgument);
+	CHECK(start([](node::RaftEngineConfig &config) { config.members[0].voter = false; }).Code() ==
+	      ErrorCode::InvalidArgument);
+	CHECK(start([](node::RaftEngineConfig &config) { config.heartbeat_interval = config.election_timeout; }).Code() ==
+	      ErrorCode::InvalidArgument);
 }

@@ -1,0 +1,176 @@
+//! Goal: checkpoints bound the log, and a node the log no longer reaches is brought up by a snapshot, also when the
+//! transfer breaks in between. Method: small thresholds, so that all of it happens within a few hundred entries.
+#include <filesystem>
+#include <fstream>
+
+#include <doctest/doctest.h>
+
+#include "unit/node/test_cluster.hpp"
+
+using namespace quack;
+using namespace quack::test;
+
+namespace {
+
+void Eager(node::RaftEngineConfig &config) {
+	config.checkpoint_log_bytes = 4096;
+	config.checkpoint_interval = 200 * NS_PER_MS;
+	config.log_tail_bytes = 0;
+	config.snapshot_chunk_bytes = 512;
+	config.snapshot_idle_timeout = 2 * NS_PER_SECOND;
+}
+
+void Fill(TestCluster &cluster, size_t node, int count, std::vector<std::string> &values) {
+	for (int i = 0; i < count; i++) {
+		auto value = "value " + std::to_string(values.size()) + std::string(100, '.');
+		auto outcome = cluster.Propose(node, value);
+		REQUIRE_MESSAGE(outcome.status.IsOk(), outcome.status.ToString());
+		values.push_back(value);
+	}
+}
+
+} // namespace
+
+TEST_CASE("checkpoints run by log bytes and by time, and the log forgets what they cover, less the tail") {
+	TestCluster cluster(1, [](node::RaftEngineConfig &config) {
+		Eager(config);
+		config.log_tail_bytes = 2000;
+	});
+	cluster.StartAll();
+	std::vector<std::string> values;
+	Fill(cluster, 0, 200, values);
+	CHECK(WaitUntil([&] { return cluster.StatusOf(0).checkpoint_index == cluster.StatusOf(0).commit_index; }));
+	CHECK(cluster.nodes[0]->state_machine->CheckpointCount() >= 2);
+	auto &reader = cluster.nodes[0]->log->Reader(raft::ROOT_GROUP);
+	CHECK(WaitUntil([&] { return reader.FirstIndex() > 150; }));
+	// About 110 bytes each: the tail keeps the last 18 or so.
+	CHECK(reader.FirstIndex() < 195);
+	cluster.Kill(0);
+	cluster.Start(0);
+	CHECK(cluster.AllHold(values));
+	Fill(cluster, 0, 5, values);
+	CHECK(cluster.AllHold(values));
+}
+
+TEST_CASE("a node that never ran gets a snapshot, then the log") {
+	TestCluster cluster(3, Eager);
+	cluster.Start(0);
+	cluster.Start(1);
+	std::vector<std::string> values;
+	Fill(cluster, 0, 100, values);
+	CHECK(WaitUntil(
+	    [&] { return cluster.StatusOf(0).checkpoint_index >= 90 && cluster.StatusOf(1).checkpoint_index >= 90; }));
+	Fill(cluster, 1, 5, values);
+	cluster.Start(2);
+	CHECK(cluster.AllHold(values));
+	CHECK(cluster.nodes[2]->state_machine->InstallCount() == 1);
+	Fill(cluster, 2, 5, values);
+	CHECK(cluster.AllHold(values));
+	// It can vote and lead from there on, and restart.
+	cluster.Kill(2);
+	cluster.Start(2);
+	auto status = cluster.Transfer(cluster.WaitForLeader(), "n2");
+	CHECK_MESSAGE(status.IsOk(), status.ToString());
+	Fill(cluster, 2, 5, values);
+	CHECK(cluster.AllHold(values));
+}
+
+TEST_CASE("a follower that was away too long is brought back by a snapshot while writes go on") {
+	TestCluster cluster(3, Eager);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader != SIZE_MAX);
+	auto away = (leader + 1) % 3;
+	std::vector<std::string> values;
+	Fill(cluster, leader, 20, values);
+	cluster.Kill(away);
+	Fill(cluster, leader, 150, values);
+	CHECK(WaitUntil([&] { return cluster.StatusOf(leader).checkpoint_index >= 150; }));
+	cluster.Start(away);
+	Fill(cluster, leader, 60, values);
+	CHECK(cluster.AllHold(values));
+	CHECK(cluster.nodes[away]->state_machine->InstallCount() >= 1);
+}
+
+TEST_CASE("a transfer goes on after the link broke, at the offset where it stopped; progress is shown") {
+	TestCluster cluster(3, [](node::RaftEngineConfig &config) {
+		Eager(config);
+		config.snapshot_idle_timeout = 30 * NS_PER_SECOND;
+		config.snapshot_bytes_per_second = 20000;
+	});
+	cluster.Start(0);
+	cluster.Start(1);
+	std::vector<std::string> values;
+	Fill(cluster, 0, 150, values);
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader < 2);
+	CHECK(WaitUntil([&] { return cluster.StatusOf(leader).checkpoint_index >= 140; }));
+	cluster.Start(2);
+	auto &leader_name = cluster.nodes[leader]->name;
+	REQUIRE(WaitUntil([&] { return cluster.StatusOf(2).snapshot_bytes_done > 2000; }));
+	auto row = cluster.StatusOf(2);
+	CHECK(row.snapshot_bytes_total > row.snapshot_bytes_done);
+	CHECK(cluster.StatusOf(leader).snapshot_bytes_total == row.snapshot_bytes_total);
+	cluster.network.Cut("n2", leader_name);
+	REQUIRE(WaitUntil([&] { return !cluster.StatusOf(2).peers[leader].connected; }));
+	auto before = cluster.StatusOf(2).snapshot_bytes_done;
+	cluster.network.Heal("n2", leader_name);
+	REQUIRE(WaitUntil([&] { return cluster.StatusOf(2).snapshot_bytes_done > before; }));
+	CHECK(cluster.AllHold(values));
+	CHECK(cluster.nodes[2]->state_machine->InstallCount() == 1);
+}
+
+TEST_CASE("a leader killed in the middle of a transfer is replaced as the source") {
+	TestCluster cluster(3, [](node::RaftEngineConfig &config) {
+		Eager(config);
+		config.snapshot_bytes_per_second = 20000;
+	});
+	cluster.Start(0);
+	cluster.Start(1);
+	std::vector<std::string> values;
+	Fill(cluster, 0, 150, values);
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader < 2);
+	CHECK(WaitUntil([&] { return cluster.StatusOf(leader).checkpoint_index >= 140; }));
+	cluster.Start(2);
+	REQUIRE(WaitUntil([&] { return cluster.StatusOf(2).snapshot_bytes_done > 2000; }));
+	cluster.Kill(leader);
+	// The receiver cannot vote before it is done, so the killed one must come back for a quorum.
+	cluster.Start(leader);
+	CHECK(cluster.AllHold(values));
+	Fill(cluster, 2, 3, values);
+	CHECK(cluster.AllHold(values));
+}
+
+TEST_CASE("a crash between installing a snapshot and resetting the log is mended at start") {
+	TestCluster cluster(3, Eager);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader != SIZE_MAX);
+	auto victim = (leader + 1) % 3;
+	std::vector<std::string> values;
+	Fill(cluster, leader, 10, values);
+	cluster.Kill(victim);
+	Fill(cluster, leader, 100, values);
+	CHECK(WaitUntil([&] { return cluster.StatusOf(leader).checkpoint_index >= 100; }));
+	// The victim's disk as such a crash leaves it: the new state, the old log.
+	{
+		std::lock_guard<std::mutex> guard(cluster.nodes[leader]->disk->lock);
+		cluster.nodes[victim]->disk->checkpoint = cluster.nodes[leader]->disk->checkpoint;
+	}
+	cluster.Start(victim);
+	Fill(cluster, victim, 5, values);
+	CHECK(cluster.AllHold(values));
+	CHECK(cluster.nodes[victim]->state_machine->InstallCount() == 0);
+}
+
+TEST_CASE("leftovers of broken transfers are removed at start, other files are not") {
+	TestCluster cluster(1, Eager);
+	auto &directory = cluster.nodes[0]->config.temp_dir;
+	std::filesystem::create_directories(directory);
+	std::ofstream(directory + "/incoming-snapshot-7") << "old";
+	std::ofstream(directory + "/keep-me") << "mine";
+	cluster.StartAll();
+	CHECK(!std::filesystem::exists(directory + "/incoming-snapshot-7"));
+	CHECK(std::filesystem::exists(directory + "/keep-me"));
+}
