@@ -75,6 +75,7 @@ public:
 			out += FormatReady(node, ready);
 		};
 		RegisterWorld();
+		RegisterDisks();
 		RegisterEvents();
 		RegisterViews();
 	}
@@ -96,6 +97,7 @@ private:
 	using Handler = std::function<void(const Command &)>;
 
 	void RegisterWorld();
+	void RegisterDisks();
 	void RegisterEvents();
 	void RegisterViews();
 	void AddNodes(const Command &command);
@@ -195,6 +197,9 @@ inline void Scenario::RegisterWorld() {
 	handlers["heal"] = [this](const Command &) {
 		cluster.Heal();
 	};
+}
+
+inline void Scenario::RegisterDisks() {
 	handlers["sync"] = [this](const Command &c) {
 		for (auto node : NodesOf(c)) {
 			cluster.Sync(node);
