@@ -83,36 +83,28 @@ void Cluster::DeliverMessage(const SimEvent &event) {
 	}
 }
 
-void Cluster::OnCommitted(SimNode &node, raft::Role role, raft::Term term, const std::vector<raft::Entry> &entries) {
+void Cluster::OnFirstCommit(SimNode &node, raft::Term term, raft::LogIndex commit_index,
+                            const raft::Membership &before) {
 	auto &ledger = world.leader_completeness;
-	if (world.ChecksAll() && role == raft::Role::Leader && node.Role() == role && node.Term() == term) {
-		raft::LogIndex commit_index = node.GetStatus().commit_index;
-		ledger.OnLeaderCommit(node.Id(), term, commit_index, *node.Disk().Written().TermAt(commit_index));
+	const LogImage &log = node.Disk().Written();
+	if (world.ChecksAll()) {
+		ledger.OnLeaderCommit(node.Id(), term, commit_index, log.TermAt(commit_index).value_or(0));
 	}
-	for (const auto &entry : entries) {
-		if (entry.index <= ledger.CommitIndex()) {
-			continue;
-		}
-		if (entry.index != ledger.CommitIndex() + 1) {
-			world.sink.Report("state_machine_safety", "node " + std::to_string(node.Id()) + " calls index " +
-			                                              std::to_string(entry.index) + " committed before index " +
-			                                              std::to_string(ledger.CommitIndex() + 1));
+	for (auto index = ledger.CommitIndex() + 1; index <= commit_index; index++) {
+		if (index <= log.base.index || index > log.LastIndex()) {
+			world.sink.Report("leader_completeness", "leader " + std::to_string(node.Id()) + " commits index " +
+			                                             std::to_string(index) + ", which its log does not hold");
 			return;
 		}
-		ledger.OnFirstCommit(entry.index, entry.term, term);
+		const raft::Entry &entry = log.entries[index - log.base.index - 1];
+		ledger.OnFirstCommit(index, entry.term, term);
 		world.coverage.commits++;
 		if (entry.type == raft::EntryType::Membership) {
 			world.coverage.memberships_committed++;
 			committed_membership = raft::DecodeMembership(*entry.payload).Value();
 		}
 		if (world.ChecksAll()) {
-			std::vector<raft::Membership> memberships = {node.MembershipInForce()};
-			for (auto &other : nodes) {
-				if (other->IsAlive() && other->Role() == raft::Role::Leader && other->Term() >= term) {
-					memberships.push_back(other->MembershipInForce());
-				}
-			}
-			world.durability.OnFirstCommit(entry.index, entry.term, memberships,
+			world.durability.OnFirstCommit(index, entry.term, {before, node.MembershipInForce()},
 			                               [this](raft::NodeId id) { return SyncedLog(id); });
 		}
 	}

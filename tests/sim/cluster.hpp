@@ -37,11 +37,12 @@ public:
 	const raft::Membership &CommittedMembership() const {
 		return committed_membership;
 	}
-	raft::LogIndex CommitIndex() const {
+
+	void OnFirstCommit(SimNode &node, raft::Term term, raft::LogIndex commit_index,
+	                   const raft::Membership &before) override;
+	raft::LogIndex GlobalCommitIndex() const override {
 		return world.leader_completeness.CommitIndex();
 	}
-
-	void OnCommitted(SimNode &node, raft::Role role, raft::Term term, const std::vector<raft::Entry> &entries) override;
 	void OnInstallSnapshot(SimNode &node, const raft::SnapshotMeta &wanted, raft::NodeId from) override;
 	void OnWriteRefused(SimNode &node, uint32_t op, const Status &status) override;
 	void OnWriteApplied(SimNode &node, uint32_t op, const CommandOutcome &outcome) override;

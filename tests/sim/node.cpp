@@ -176,6 +176,9 @@ void SimNode::Step(decltype(raft::Event::body) body) {
 	event.body = std::move(body);
 	raft::Role role_before = role;
 	raft::Term term_before = term;
+	if (role == raft::Role::Leader) {
+		membership_before = membership;
+	}
 	raft::Ready ready = core->Step(event);
 	world.coverage.steps++;
 	if (world.ChecksAll()) {
@@ -208,8 +211,11 @@ void SimNode::Process(raft::Ready &ready, raft::Role role_before, raft::Term ter
 	}
 	ProcessWrites(ready, role_before, term_before);
 	ProcessSoftState(ready);
+	if (role_before == raft::Role::Leader && !world.sink.Any()) {
+		NoteCommit(term_before, membership_before);
+	}
 	if (!ready.committed.empty()) {
-		ProcessCommitted(ready.committed, role_before, term_before);
+		ProcessCommitted(ready.committed);
 	}
 	if (ready.install_snapshot) {
 		world.trace.Print("%10.3f  node %llu must fetch snapshot %llu from %llu",
@@ -379,10 +385,17 @@ void SimNode::Send(std::vector<raft::Message> &messages) {
 	messages.clear();
 }
 
-void SimNode::ProcessCommitted(std::vector<raft::Entry> &committed, raft::Role role_before, raft::Term term_before) {
-	listener.OnCommitted(*this, role_before, term_before, committed);
+void SimNode::NoteCommit(raft::Term term_before, const raft::Membership &before) {
+	// Read from the core, because Ready::committed may lag behind.
+	raft::LogIndex index = core->GetStatus().commit_index;
+	if (index > listener.GlobalCommitIndex()) {
+		listener.OnFirstCommit(*this, term_before, index, before);
+	}
+}
+
+void SimNode::ProcessCommitted(std::vector<raft::Entry> &committed) {
 	for (auto &entry : committed) {
-		world.state_machine_safety.OnCommitted(id, commit_index + 1, entry);
+		world.state_machine_safety.OnCommitted(id, commit_index + 1, entry, listener.GlobalCommitIndex());
 		if (world.sink.Any()) {
 			return;
 		}

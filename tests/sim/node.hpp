@@ -22,9 +22,12 @@ class SimNode;
 class NodeListener {
 public:
 	virtual ~NodeListener() = default;
-	//! Entries were handed out as committed by a node that had this role and term before the step.
-	virtual void OnCommitted(SimNode &node, raft::Role role, raft::Term term,
-	                         const std::vector<raft::Entry> &entries) = 0;
+	//! A leader of `term` moved its commit index to commit_index, higher than anyone before. The configuration that
+	//! decided was in force before or after the step.
+	virtual void OnFirstCommit(SimNode &node, raft::Term term, raft::LogIndex commit_index,
+	                           const raft::Membership &before) = 0;
+	//! What is known to be committed, by any leader ever.
+	virtual raft::LogIndex GlobalCommitIndex() const = 0;
 	virtual void OnInstallSnapshot(SimNode &node, const raft::SnapshotMeta &wanted, raft::NodeId from) = 0;
 	//! The proposal was refused or its entry replaced: it will never be applied.
 	virtual void OnWriteRefused(SimNode &node, uint32_t op, const Status &status) = 0;
@@ -131,7 +134,8 @@ private:
 	void ProcessSoftState(raft::Ready &ready);
 	void NoteLeadership();
 	void ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Term term_before);
-	void ProcessCommitted(std::vector<raft::Entry> &committed, raft::Role role_before, raft::Term term_before);
+	void NoteCommit(raft::Term term_before, const raft::Membership &before);
+	void ProcessCommitted(std::vector<raft::Entry> &committed);
 	void AnswerWrites(const raft::Entry &entry, const CommandOutcome &outcome);
 	void ProcessAnswers(const raft::Ready &ready);
 	void Send(std::vector<raft::Message> &messages);
@@ -166,6 +170,8 @@ private:
 	raft::Term term = 0;
 	raft::NodeId leader = raft::NO_NODE;
 	raft::Membership membership;
+	//! Of a leader, before the step at hand.
+	raft::Membership membership_before;
 	raft::HardState hard_state;
 	//! Highest index handed out as committed in this life, or restored as applied.
 	raft::LogIndex commit_index = 0;

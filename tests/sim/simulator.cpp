@@ -188,11 +188,11 @@ private:
 			world.state_machine_safety.OnSameIndex(first->Id(), first->Machine().HistoryHash(), id,
 			                                       node->Machine().HistoryHash());
 			world.lost_write.CheckFinal(id, node->Machine().AppliedOps());
-			if (cluster.CommitIndex() > node->Machine().AppliedIndex()) {
-				world.sink.Report("leader_completeness", "node " + std::to_string(id) + " ends at index " +
-				                                             std::to_string(node->Machine().AppliedIndex()) +
-				                                             " although " + std::to_string(cluster.CommitIndex()) +
-				                                             " was committed");
+			if (cluster.GlobalCommitIndex() > node->Machine().AppliedIndex()) {
+				world.sink.Report("leader_completeness",
+				                  "node " + std::to_string(id) + " ends at index " +
+				                      std::to_string(node->Machine().AppliedIndex()) + " although " +
+				                      std::to_string(cluster.GlobalCommitIndex()) + " was committed");
 			}
 		}
 	}
@@ -214,7 +214,7 @@ private:
 
 	std::string DescribeStall() {
 		std::string text = "no convergence within " + std::to_string(liveness_bound / NS_PER_MS) +
-		                   " ms after healing; commit index " + std::to_string(cluster.CommitIndex());
+		                   " ms after healing; commit index " + std::to_string(cluster.GlobalCommitIndex());
 		for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
 			SimNode &node = cluster.At(slot);
 			auto status = node.GetStatus();

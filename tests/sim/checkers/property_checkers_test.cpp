@@ -137,23 +137,26 @@ TEST_CASE("leader completeness: a later leader without a committed entry is noti
 TEST_CASE("state machine safety: two entries at one index, a gap and a cut below commit are noticed") {
 	ViolationSink sink;
 	StateMachineSafetyChecker checker(sink);
-	checker.OnCommitted(1, 1, MakeEntry(1, 1, "a"));
-	checker.OnCommitted(2, 1, MakeEntry(1, 1, "a"));
-	checker.OnCommitted(1, 2, MakeEntry(2, 1, "b"));
+	checker.OnCommitted(1, 1, MakeEntry(1, 1, "a"), 3);
+	checker.OnCommitted(2, 1, MakeEntry(1, 1, "a"), 3);
+	checker.OnCommitted(1, 2, MakeEntry(2, 1, "b"), 3);
 	checker.OnAppend(1, 2, 3);
 	checker.OnSameIndex(1, 77, 2, 77);
 	CHECK_FALSE(sink.Any());
+	SUBCASE("not committed by any leader") {
+		checker.OnCommitted(1, 3, MakeEntry(3, 1, "c"), 2);
+	}
 	SUBCASE("other term") {
-		checker.OnCommitted(2, 2, MakeEntry(2, 2, "b"));
+		checker.OnCommitted(2, 2, MakeEntry(2, 2, "b"), 3);
 	}
 	SUBCASE("other content") {
-		checker.OnCommitted(2, 2, MakeEntry(2, 1, "not b"));
+		checker.OnCommitted(2, 2, MakeEntry(2, 1, "not b"), 3);
 	}
 	SUBCASE("gap") {
-		checker.OnCommitted(2, 2, MakeEntry(3, 1, "c"));
+		checker.OnCommitted(2, 2, MakeEntry(3, 1, "c"), 3);
 	}
 	SUBCASE("twice") {
-		checker.OnCommitted(1, 3, MakeEntry(2, 1, "b"));
+		checker.OnCommitted(1, 3, MakeEntry(2, 1, "b"), 3);
 	}
 	SUBCASE("cut below commit") {
 		checker.OnAppend(1, 2, 2);

@@ -5,11 +5,18 @@
 namespace quack {
 namespace sim {
 
-void StateMachineSafetyChecker::OnCommitted(raft::NodeId node, raft::LogIndex expected, const raft::Entry &entry) {
+void StateMachineSafetyChecker::OnCommitted(raft::NodeId node, raft::LogIndex expected, const raft::Entry &entry,
+                                            raft::LogIndex global_commit_index) {
 	if (entry.index != expected) {
 		sink.Report("state_machine_safety", "node " + std::to_string(node) + " was handed index " +
 		                                        std::to_string(entry.index) + " although " + std::to_string(expected) +
 		                                        " comes next");
+		return;
+	}
+	if (entry.index > global_commit_index) {
+		sink.Report("state_machine_safety",
+		            "node " + std::to_string(node) + " was handed index " + std::to_string(entry.index) +
+		                " although leaders committed only up to " + std::to_string(global_commit_index));
 		return;
 	}
 	if (entry.index >= by_index.size()) {

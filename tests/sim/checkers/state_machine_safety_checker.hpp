@@ -14,8 +14,10 @@ class StateMachineSafetyChecker {
 public:
 	explicit StateMachineSafetyChecker(ViolationSink &sink_p) : sink(sink_p) {
 	}
-	//! `node` was handed `entry` as committed; `expected` is the index that has to come next there.
-	void OnCommitted(raft::NodeId node, raft::LogIndex expected, const raft::Entry &entry);
+	//! `node` was handed `entry` as committed; `expected` is the index that has to come next there; leaders have called
+	//! everything up to global_commit_index committed.
+	void OnCommitted(raft::NodeId node, raft::LogIndex expected, const raft::Entry &entry,
+	                 raft::LogIndex global_commit_index);
 	//! `node` appends from `first` on although it knows everything up to commit_index to be committed.
 	void OnAppend(raft::NodeId node, raft::LogIndex commit_index, raft::LogIndex first);
 	//! Two nodes that applied the same index must hold the same history.
