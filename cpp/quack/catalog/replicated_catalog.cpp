@@ -20,18 +20,32 @@ namespace catalog {
 namespace {
 
 std::mutex permit_lock;
-//! Set while an AttachPermit lives; the ATTACH runs on the permit's thread.
-thread_local std::shared_ptr<ReplicaCore> permitted_core;
+//! Set while an AttachPermit lives. DuckDB may run the ATTACH on any of its threads.
+std::mutex permitted_lock;
+std::shared_ptr<ReplicaCore> permitted_core;
+
+void SetPermitted(std::shared_ptr<ReplicaCore> core) {
+	std::lock_guard<std::mutex> guard(permitted_lock);
+	permitted_core = std::move(core);
+}
+
+std::shared_ptr<ReplicaCore> PermittedFor(duckdb::AttachedDatabase &database, const std::string &path) {
+	std::lock_guard<std::mutex> guard(permitted_lock);
+	bool match = permitted_core && &database.GetDatabase() == &permitted_core->instance &&
+	             path == permitted_core->options.path;
+	return match ? permitted_core : nullptr;
+}
 
 duckdb::unique_ptr<duckdb::Catalog> Attach(duckdb::optional_ptr<duckdb::StorageExtensionInfo>, duckdb::ClientContext &,
                                            duckdb::AttachedDatabase &database, const duckdb::string &,
-                                           duckdb::AttachInfo &, duckdb::AttachOptions &) {
-	if (!permitted_core) {
+                                           duckdb::AttachInfo &info, duckdb::AttachOptions &) {
+	auto core = PermittedFor(database, info.path);
+	if (!core) {
 		throw duckdb::PermissionException("ATTACH ... (TYPE %s) is reserved for the node itself; clients use "
 		                                  "ATTACH 'quack:<host>:<port>' AS <name> (TYPE quack, ...)",
 		                                  STORAGE_TYPE);
 	}
-	return duckdb::make_uniq<ReplicatedCatalog>(database, permitted_core);
+	return duckdb::make_uniq<ReplicatedCatalog>(database, std::move(core));
 }
 
 duckdb::unique_ptr<duckdb::TransactionManager>
@@ -44,11 +58,11 @@ CreateTransactionManager(duckdb::optional_ptr<duckdb::StorageExtensionInfo>, duc
 } // namespace
 
 AttachPermit::AttachPermit(std::shared_ptr<ReplicaCore> core) : exclusive(permit_lock) {
-	permitted_core = std::move(core);
+	SetPermitted(std::move(core));
 }
 
 AttachPermit::~AttachPermit() {
-	permitted_core.reset();
+	SetPermitted(nullptr);
 }
 
 void RegisterReplicaStorage(duckdb::DBConfig &config) {

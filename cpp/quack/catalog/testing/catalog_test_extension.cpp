@@ -1,0 +1,273 @@
+//! Test-only loadable extension: a replica inside any DuckDB process, over the loopback engine. One SQL scalar function
+//! drives it: quack_test(text) -> VARCHAR, where text is a command and its arguments with U+001F between them.
+#include <cstdlib>
+
+#include "duckdb.hpp"
+#include "duckdb/common/string_util.hpp"
+#include "duckdb/function/scalar_function.hpp"
+#include "duckdb/main/client_context.hpp"
+#include "duckdb/main/config.hpp"
+#include "duckdb/main/extension/extension_loader.hpp"
+#include "quack/catalog/replicated_database.hpp"
+#include "quack/catalog/testing/loopback_engine.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+struct Replica {
+	std::unique_ptr<ReplicatedDatabase> database;
+	std::unique_ptr<LoopbackEngine> engine;
+	std::shared_ptr<LoopbackLog> log;
+};
+
+std::mutex replicas_lock;
+std::map<duckdb::DatabaseInstance *, std::shared_ptr<Replica>> replicas;
+
+using Arguments = std::vector<std::string>;
+
+std::shared_ptr<Replica> Find(duckdb::ClientContext &context) {
+	std::lock_guard<std::mutex> guard(replicas_lock);
+	auto found = replicas.find(context.db.get());
+	if (found == replicas.end()) {
+		throw duckdb::InvalidInputException("no replica is open; call quack_test('open' ...) first");
+	}
+	return found->second;
+}
+
+std::string Check(const Status &status) {
+	if (!status.IsOk()) {
+		throw duckdb::InvalidInputException(status.ToString());
+	}
+	return "ok";
+}
+
+std::string At(const Arguments &arguments, size_t index) {
+	return index < arguments.size() ? arguments[index] : std::string();
+}
+
+//! open, path, log name, node id [, log file [, cluster id]]
+std::string Open(duckdb::ClientContext &context, const Arguments &arguments) {
+	auto replica = std::make_shared<Replica>();
+	ReplicaOptions options;
+	options.path = At(arguments, 1);
+	options.node_id = At(arguments, 3);
+	options.cluster_id = arguments.size() > 5 ? arguments[5] : "test-cluster";
+	replica->log = LoopbackLog::Named(At(arguments, 2), At(arguments, 4));
+	auto database = ReplicatedDatabase::Open(*context.db, options);
+	if (!database.IsOk()) {
+		return Check(database.GetStatus());
+	}
+	replica->database = std::move(database.Value());
+	replica->engine = std::make_unique<LoopbackEngine>(*replica->database, replica->log, options.node_id);
+	replica->database->SetEngine(replica->engine.get());
+	std::lock_guard<std::mutex> guard(replicas_lock);
+	replicas[context.db.get()] = replica;
+	return Check(replica->engine->Start());
+}
+
+std::string Close(duckdb::ClientContext &context) {
+	auto replica = Find(context);
+	replica->engine->Stop(NS_PER_SECOND);
+	replica->database->Close();
+	std::lock_guard<std::mutex> guard(replicas_lock);
+	replicas.erase(context.db.get());
+	return "ok";
+}
+
+std::string Hash(Replica &replica) {
+	auto rows = replica.database->StateHash();
+	if (!rows.IsOk()) {
+		return Check(rows.GetStatus());
+	}
+	std::string text;
+	for (auto &row : rows.Value()) {
+		text += row.schema + "|" + row.object + "|" + row.type + "|" + std::to_string(row.rows) + "|" + row.hash + "|" +
+		        std::to_string(row.applied_index) + "\n";
+	}
+	return text;
+}
+
+std::string Statistics(Replica &replica) {
+	auto s = replica.database->Statistics();
+	return std::to_string(s.entries_applied) + "|" + std::to_string(s.entries_rejected) + "|" +
+	       std::to_string(s.rows_applied) + "|" + std::to_string(s.transactions_applied) + "|" +
+	       std::to_string(s.local_evictions) + "|" + std::to_string(s.checkpoints);
+}
+
+std::string LastCommit(duckdb::ClientContext &context) {
+	auto commit = SessionState::Get(context).LastCommit();
+	if (!commit) {
+		return "none";
+	}
+	return std::string(ErrorCodeName(commit->status.Code())) + "|" + RequestIdToString(commit->request_id) + "|" +
+	       std::to_string(commit->index);
+}
+
+std::string Outcome(Replica &replica, const std::string &text) {
+	auto id = RequestIdFromString(text);
+	if (!id.IsOk()) {
+		return Check(id.GetStatus());
+	}
+	auto outcome = replica.database->Outcome(id.Value());
+	return outcome ? ErrorCodeName(outcome->status.Code()) : "unremembered";
+}
+
+std::string SetConsistency(duckdb::ClientContext &context, const std::string &name) {
+	SessionState::Get(context).SetConsistency(name == "linearizable" ? Consistency::Linearizable
+	                                          : name == "eventual"   ? Consistency::Eventual
+	                                                                 : Consistency::Session);
+	return "ok";
+}
+
+std::string SetTimeout(duckdb::ClientContext &context, const std::string &milliseconds) {
+	auto ms = std::strtoll(milliseconds.c_str(), nullptr, 10);
+	SessionState::Get(context).SetDeadline(ms == 0 ? 0 : SystemClock().Now() + ms * NS_PER_MS);
+	return "ok";
+}
+
+std::string SetRequest(duckdb::ClientContext &context, const std::string &text) {
+	auto id = RequestIdFromString(text);
+	if (!id.IsOk()) {
+		return Check(id.GetStatus());
+	}
+	SessionState::Get(context).SetNextRequestId(id.Value());
+	return "ok";
+}
+
+//! Copies a snapshot to a file: what a peer would fetch.
+std::string SaveSnapshot(Replica &replica, const std::string &path) {
+	auto image = replica.database->OpenSnapshot();
+	if (!image.IsOk()) {
+		return Check(image.GetStatus());
+	}
+	auto *out = fopen(path.c_str(), "wb");
+	QUACK_CHECK(out != nullptr, path.c_str());
+	for (uint64_t offset = 0; offset < image.Value()->Bytes();) {
+		auto part = image.Value()->Read(offset, 1 << 20);
+		QUACK_CHECK(part.IsOk() && fwrite(part.Value().data(), 1, part.Value().size(), out) == part.Value().size(),
+		            "copying a snapshot");
+		offset += part.Value().size();
+	}
+	fclose(out);
+	uint64_t index = 0;
+	for (auto &position : image.Value()->Positions()) {
+		index = position.index;
+	}
+	return std::to_string(index);
+}
+
+std::string Positions(const std::vector<node::AppliedPosition> &positions) {
+	return positions.empty() ? "0" : std::to_string(positions[0].index);
+}
+
+std::string WaitApplied(Replica &replica) {
+	auto status = replica.engine->WaitApplied(raft::ROOT_GROUP, replica.log->LastIndex(), 60 * NS_PER_SECOND);
+	return Check(status);
+}
+
+std::string RunOnReplica(Replica &replica, const Arguments &arguments) {
+	auto &command = arguments[0];
+	if (command == "hash") {
+		return Hash(replica);
+	}
+	if (command == "stats") {
+		return Statistics(replica);
+	}
+	if (command == "outcome") {
+		return Outcome(replica, At(arguments, 1));
+	}
+	if (command == "checkpoint") {
+		return Check(replica.engine->OnApplyThread([&]() { return replica.database->Checkpoint(); }));
+	}
+	if (command == "snapshot") {
+		return SaveSnapshot(replica, At(arguments, 1));
+	}
+	if (command == "install") {
+		return Check(
+		    replica.engine->OnApplyThread([&]() { return replica.database->InstallSnapshot(At(arguments, 1)); }));
+	}
+	if (command == "applied") {
+		return Positions(replica.database->Applied());
+	}
+	if (command == "durable") {
+		return Positions(replica.database->Durable());
+	}
+	if (command == "wait") {
+		return WaitApplied(replica);
+	}
+	if (command == "pause" || command == "resume") {
+		replica.engine->SetPaused(command == "pause");
+		return "ok";
+	}
+	if (command == "fault") {
+		replica.engine->InjectFault(At(arguments, 1), std::atoi(At(arguments, 2).c_str()));
+		return "ok";
+	}
+	if (command == "batch") {
+		replica.engine->SetBatch(size_t(std::atoi(At(arguments, 1).c_str())));
+		return "ok";
+	}
+	if (command == "noop") {
+		return std::to_string(replica.log->Append(MakeSharedBytes(""), raft::EntryType::NoOp));
+	}
+	if (command == "degraded") {
+		return replica.engine->GetStatus()[0].reason;
+	}
+	throw duckdb::InvalidInputException("quack_test: unknown command '%s'", command);
+}
+
+std::string Run(duckdb::ClientContext &context, const Arguments &arguments) {
+	auto &command = arguments[0];
+	if (command == "open") {
+		return Open(context, arguments);
+	}
+	if (command == "close") {
+		return Close(context);
+	}
+	if (command == "last_commit") {
+		return LastCommit(context);
+	}
+	if (command == "consistency") {
+		return SetConsistency(context, At(arguments, 1));
+	}
+	if (command == "timeout") {
+		return SetTimeout(context, At(arguments, 1));
+	}
+	if (command == "request") {
+		return SetRequest(context, At(arguments, 1));
+	}
+	if (command == "doomed") {
+		return SessionState::Get(context).Doomed().ToString();
+	}
+	return RunOnReplica(*Find(context), arguments);
+}
+
+void TestFunction(duckdb::DataChunk &input, duckdb::ExpressionState &state, duckdb::Vector &result) {
+	for (duckdb::idx_t row = 0; row < input.size(); row++) {
+		Arguments arguments;
+		for (auto &part : duckdb::StringUtil::Split(input.GetValue(0, row).ToString(), '\x1f')) {
+			arguments.push_back(part);
+		}
+		result.SetValue(row, duckdb::Value(Run(state.GetContext(), arguments)));
+	}
+}
+
+void Load(duckdb::ExtensionLoader &loader) {
+	RegisterReplicaStorage(duckdb::DBConfig::GetConfig(loader.GetDatabaseInstance()));
+	duckdb::ScalarFunction function("quack_test", {duckdb::LogicalType::VARCHAR}, duckdb::LogicalType::VARCHAR,
+	                                TestFunction);
+	function.SetVolatile();
+	loader.RegisterFunction(function);
+}
+
+} // namespace
+} // namespace catalog
+} // namespace quack
+
+extern "C" {
+// The trampoline looks for this name in every implementation.
+DUCKDB_CPP_EXTENSION_ENTRY(quack, loader) {
+	quack::catalog::Load(loader);
+}
+}

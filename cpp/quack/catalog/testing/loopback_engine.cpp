@@ -1,0 +1,273 @@
+#include "quack/catalog/testing/loopback_engine.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace quack {
+namespace catalog {
+namespace {
+
+constexpr raft::Term TERM = 1;
+
+raft::LogIndex AppliedRoot(const node::StateMachine &machine) {
+	for (auto &position : machine.Applied()) {
+		if (position.group == raft::ROOT_GROUP) {
+			return position.index;
+		}
+	}
+	return 0;
+}
+
+} // namespace
+
+LoopbackLog::LoopbackLog(const std::string &path) {
+	if (path.empty()) {
+		return;
+	}
+	file = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	QUACK_CHECK(file >= 0, path.c_str());
+	off_t offset = 0;
+	for (;;) {
+		uint64_t head[2];
+		if (pread(file, head, sizeof(head), offset) != ssize_t(sizeof(head))) {
+			break;
+		}
+		std::string payload(head[1], '\0');
+		if (pread(file, &payload[0], payload.size(), offset + off_t(sizeof(head))) != ssize_t(payload.size())) {
+			break;
+		}
+		entries.push_back({TERM, entries.size() + 1, raft::EntryType(head[0]), MakeSharedBytes(std::move(payload))});
+		offset += off_t(sizeof(head) + head[1]);
+	}
+	QUACK_CHECK(ftruncate(file, offset) == 0, "cutting the torn tail of a test log");
+}
+
+LoopbackLog::~LoopbackLog() {
+	if (file >= 0) {
+		close(file);
+	}
+}
+
+std::shared_ptr<LoopbackLog> LoopbackLog::Named(const std::string &name, const std::string &path) {
+	static std::mutex registry_lock;
+	static std::map<std::string, std::weak_ptr<LoopbackLog>> registry;
+	std::lock_guard<std::mutex> guard(registry_lock);
+	auto log = registry[name].lock();
+	if (!log) {
+		log = std::make_shared<LoopbackLog>(path);
+		registry[name] = log;
+	}
+	return log;
+}
+
+void LoopbackLog::Store(const raft::Entry &entry) {
+	if (file < 0) {
+		return;
+	}
+	std::string record(2 * sizeof(uint64_t), '\0');
+	uint64_t head[2] = {uint64_t(entry.type), entry.payload->size()};
+	memcpy(&record[0], head, sizeof(head));
+	record += *entry.payload;
+	QUACK_CHECK(write(file, record.data(), record.size()) == ssize_t(record.size()), "writing a test log");
+}
+
+raft::LogIndex LoopbackLog::Append(SharedBytes payload, raft::EntryType type) {
+	std::lock_guard<std::mutex> guard(lock);
+	entries.push_back({TERM, entries.size() + 1, type, std::move(payload)});
+	Store(entries.back());
+	changed.notify_all();
+	return entries.size();
+}
+
+raft::LogIndex LoopbackLog::LastIndex() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return entries.size();
+}
+
+std::vector<node::CommittedEntry> LoopbackLog::Read(raft::LogIndex after, size_t max, MonotonicNs timeout) {
+	std::unique_lock<std::mutex> guard(lock);
+	changed.wait_for(guard, std::chrono::nanoseconds(timeout), [&]() { return entries.size() > after; });
+	std::vector<node::CommittedEntry> result;
+	for (size_t i = after; i < entries.size() && result.size() < max; i++) {
+		result.push_back({raft::ROOT_GROUP, entries[i]});
+	}
+	return result;
+}
+
+void LoopbackLog::Wake() {
+	changed.notify_all();
+}
+
+LoopbackEngine::LoopbackEngine(node::StateMachine &machine_p, std::shared_ptr<LoopbackLog> log_p,
+                               std::string node_id_p)
+    : machine(machine_p), log(std::move(log_p)), node_id(std::move(node_id_p)) {
+}
+
+LoopbackEngine::~LoopbackEngine() {
+	Stop(0);
+}
+
+Status LoopbackEngine::Start() {
+	started = true;
+	thread = std::thread([this]() { Run(); });
+	return Status::Ok();
+}
+
+void LoopbackEngine::Stop(MonotonicNs) {
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		stopping = true;
+	}
+	changed.notify_all();
+	log->Wake();
+	if (thread.joinable()) {
+		thread.join();
+	}
+}
+
+void LoopbackEngine::Run() {
+	for (;;) {
+		{
+			std::unique_lock<std::mutex> guard(lock);
+			changed.wait(guard, [&]() { return stopping || (!paused && degraded.empty()); });
+			if (stopping) {
+				return;
+			}
+		}
+		auto status = ApplyOnce();
+		if (!status.IsOk()) {
+			LatchDegraded(status.ToString());
+		}
+		changed.notify_all();
+	}
+}
+
+Status LoopbackEngine::ApplyOnce() {
+	size_t max;
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		max = batch;
+	}
+	auto entries = log->Read(AppliedRoot(machine), max, 20 * NS_PER_MS);
+	std::lock_guard<std::mutex> guard(apply_lock);
+	{
+		std::lock_guard<std::mutex> state_guard(lock);
+		if (paused) {
+			return Status::Ok();
+		}
+	}
+	return entries.empty() ? Status::Ok() : machine.Apply(entries);
+}
+
+std::string LoopbackEngine::TakeFault() {
+	std::lock_guard<std::mutex> guard(lock);
+	if (fault_count == 0) {
+		return std::string();
+	}
+	fault_count--;
+	return fault;
+}
+
+void LoopbackEngine::Propose(raft::GroupId, SharedBytes payload, MonotonicNs, ProposeCallback done) {
+	auto kind = TakeFault();
+	node::ProposeOutcome outcome;
+	if (IsDegraded()) {
+		outcome.status = Status(ErrorCode::Degraded, degraded);
+	} else if (kind == "unavailable") {
+		outcome.status = Status(ErrorCode::Unavailable, "injected: no leader");
+	} else if (kind == "lost") {
+		outcome.status = Status(ErrorCode::OutcomeUnknown, "injected: lost");
+	} else {
+		outcome.index = log->Append(payload);
+		if (kind == "twice") {
+			log->Append(payload);
+		}
+		if (kind == "unknown") {
+			outcome.status = Status(ErrorCode::OutcomeUnknown, "injected: answer lost");
+		}
+	}
+	done(outcome);
+}
+
+void LoopbackEngine::ReadBarrier(raft::GroupId, MonotonicNs, ReadCallback done) {
+	auto kind = TakeFault();
+	if (kind == "unavailable") {
+		done(Status(ErrorCode::Unavailable, "injected: no leader"));
+		return;
+	}
+	done(log->LastIndex());
+}
+
+Status LoopbackEngine::WaitApplied(raft::GroupId, raft::LogIndex index, MonotonicNs timeout) {
+	std::unique_lock<std::mutex> guard(lock);
+	bool reached = changed.wait_for(guard, std::chrono::nanoseconds(timeout), [&]() {
+		return stopping || !degraded.empty() || AppliedRoot(machine) >= index;
+	});
+	if (AppliedRoot(machine) >= index) {
+		return Status::Ok();
+	}
+	if (!degraded.empty()) {
+		return Status(ErrorCode::Degraded, degraded);
+	}
+	return reached ? Status(ErrorCode::Unavailable, "stopping")
+	               : Status(ErrorCode::DeadlineExceeded, "index " + std::to_string(index) + " not applied in time");
+}
+
+void LoopbackEngine::TransferLeadership(raft::GroupId, const std::string &, MonotonicNs, DoneCallback done) {
+	done(Status(ErrorCode::NotSupported, "one log, no leader"));
+}
+
+std::vector<node::GroupStatus> LoopbackEngine::GetStatus() const {
+	node::GroupStatus status;
+	status.node_id = node_id;
+	status.applied_index = AppliedRoot(machine);
+	status.commit_index = status.last_log_index = log->LastIndex();
+	std::lock_guard<std::mutex> guard(lock);
+	status.degraded = !degraded.empty();
+	status.reason = degraded;
+	return {status};
+}
+
+void LoopbackEngine::LatchDegraded(const std::string &reason) {
+	std::lock_guard<std::mutex> guard(lock);
+	if (degraded.empty()) {
+		degraded = reason;
+	}
+}
+
+bool LoopbackEngine::IsDegraded() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return !degraded.empty();
+}
+
+void LoopbackEngine::SetPaused(bool paused_p) {
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		paused = paused_p;
+	}
+	changed.notify_all();
+	// An Apply that is running ends first.
+	std::lock_guard<std::mutex> guard(apply_lock);
+}
+
+void LoopbackEngine::InjectFault(const std::string &kind, int count) {
+	std::lock_guard<std::mutex> guard(lock);
+	fault = kind;
+	fault_count = count;
+}
+
+void LoopbackEngine::SetBatch(size_t entries) {
+	std::lock_guard<std::mutex> guard(lock);
+	batch = entries;
+}
+
+Status LoopbackEngine::OnApplyThread(const std::function<Status()> &work) {
+	std::lock_guard<std::mutex> guard(apply_lock);
+	return work();
+}
+
+} // namespace catalog
+} // namespace quack

@@ -1,0 +1,89 @@
+//! A consensus engine for tests: one log per process, shared by any number of replicas, applied to each in log order by
+//! the replica's own thread. Can keep the log in a file, so that a killed process replays it.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "quack/node/consensus_engine.hpp"
+#include "quack/node/state_machine.hpp"
+
+namespace quack {
+namespace catalog {
+
+//! The shared log. Thread-safe.
+class LoopbackLog {
+public:
+	//! Empty path = memory only. An existing file is read back; a torn tail is dropped.
+	explicit LoopbackLog(const std::string &path);
+	~LoopbackLog();
+
+	//! The log of this path in this process ("" + name for memory logs).
+	static std::shared_ptr<LoopbackLog> Named(const std::string &name, const std::string &path);
+
+	raft::LogIndex Append(SharedBytes payload, raft::EntryType type = raft::EntryType::Normal);
+	raft::LogIndex LastIndex() const;
+	//! Entries in (after, after + max]; waits up to `timeout` for the first one.
+	std::vector<node::CommittedEntry> Read(raft::LogIndex after, size_t max, MonotonicNs timeout);
+	void Wake();
+
+private:
+	void Store(const raft::Entry &entry);
+
+	mutable std::mutex lock;
+	std::condition_variable changed;
+	std::vector<raft::Entry> entries;
+	int file = -1;
+};
+
+class LoopbackEngine final : public node::ConsensusEngine {
+public:
+	LoopbackEngine(node::StateMachine &machine, std::shared_ptr<LoopbackLog> log, std::string node_id);
+	~LoopbackEngine() override;
+
+	Status Start() override;
+	void Stop(MonotonicNs timeout) override;
+	void Propose(raft::GroupId group, SharedBytes payload, MonotonicNs timeout, ProposeCallback done) override;
+	void ReadBarrier(raft::GroupId group, MonotonicNs timeout, ReadCallback done) override;
+	Status WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout) override;
+	void TransferLeadership(raft::GroupId group, const std::string &target, MonotonicNs timeout,
+	                        DoneCallback done) override;
+	std::vector<node::GroupStatus> GetStatus() const override;
+	void LatchDegraded(const std::string &reason) override;
+	bool IsDegraded() const override;
+
+	//! Stops and resumes applying, without stopping proposals: the replica falls behind.
+	void SetPaused(bool paused);
+	//! The next `count` proposals: "unavailable" (not appended), "unknown" (appended, answered OutcomeUnknown), "lost"
+	//! (not appended, answered OutcomeUnknown), "twice" (appended twice).
+	void InjectFault(const std::string &kind, int count);
+	//! How many entries at most go into one Apply call.
+	void SetBatch(size_t entries);
+	//! Runs `work` between two Apply calls.
+	Status OnApplyThread(const std::function<Status()> &work);
+
+private:
+	void Run();
+	Status ApplyOnce();
+	std::string TakeFault();
+
+	node::StateMachine &machine;
+	std::shared_ptr<LoopbackLog> log;
+	std::string node_id;
+	std::thread thread;
+	mutable std::mutex lock;
+	std::condition_variable changed;
+	std::mutex apply_lock;
+	bool stopping = false;
+	bool paused = false;
+	bool started = false;
+	size_t batch = 1024;
+	std::string degraded;
+	std::string fault;
+	int fault_count = 0;
+};
+
+} // namespace catalog
+} // namespace quack
