@@ -9,6 +9,8 @@ namespace transport {
 namespace {
 
 constexpr int32_t WINDOW_SIZE = 16 * 1024 * 1024;
+//! More than one stream may take, so that a stalled bulk stream leaves room for urgent ones.
+constexpr int32_t CONNECTION_WINDOW_SIZE = 2 * WINDOW_SIZE;
 //! Larger frames mean fewer headers, smaller ones finer interleaving of urgent streams.
 constexpr uint32_t FRAME_SIZE_MAX = 64 * 1024;
 constexpr uint32_t CONCURRENT_STREAMS_MAX = 1024;
@@ -192,7 +194,7 @@ Http2Session::Http2Session(Side side_p, Http2Observer &observer_p) : side(side_p
 	// A server must not send ENABLE_PUSH other than 0 and need not send it at all.
 	auto count = side == Side::Client ? 5 : 4;
 	nghttp2_submit_settings(session, NGHTTP2_FLAG_NONE, settings, count);
-	nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0, WINDOW_SIZE);
+	nghttp2_session_set_local_window_size(session, NGHTTP2_FLAG_NONE, 0, CONNECTION_WINDOW_SIZE);
 }
 
 Http2Session::~Http2Session() {

@@ -142,6 +142,11 @@ size_t TestNode::DownCount(const std::string &peer) const {
 	return entry == downs.end() ? 0 : entry->second;
 }
 
+std::string TestNode::LastDownReason() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return last_down_reason;
+}
+
 std::string TestNode::LocalHello() {
 	return hello;
 }
@@ -172,8 +177,9 @@ void TestNode::OnPeerUp(const std::string &peer) {
 	ups[peer]++;
 }
 
-void TestNode::OnPeerDown(const std::string &peer, const std::string &) {
+void TestNode::OnPeerDown(const std::string &peer, const std::string &reason) {
 	std::lock_guard<std::mutex> guard(lock);
+	last_down_reason = reason;
 	downs[peer]++;
 }
 

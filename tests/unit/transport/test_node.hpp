@@ -55,6 +55,8 @@ public:
 	std::string RefusalText() const;
 	size_t UpCount(const std::string &peer) const;
 	size_t DownCount(const std::string &peer) const;
+	//! Reason of the last OnPeerDown of any peer.
+	std::string LastDownReason() const;
 
 	std::string LocalHello() override;
 	Status CheckHello(const std::string &peer, ByteView bytes) override;
@@ -71,6 +73,7 @@ private:
 	std::map<std::string, std::vector<std::string>> messages;
 	std::map<std::string, size_t> ups;
 	std::map<std::string, size_t> downs;
+	std::string last_down_reason;
 };
 
 //! True when `text` holds each of the words.
