@@ -153,6 +153,7 @@ void Core::TickLeader() {
 	if (now >= heartbeat_due) {
 		heartbeat_due = now + config.heartbeat_interval;
 		BroadcastHeartbeats();
+		HandOverWhenDiskHangs();
 		if (transfer_target != NO_NODE) {
 			ContinueTransfer();
 		}
@@ -161,7 +162,7 @@ void Core::TickLeader() {
 
 void Core::FinishStep() {
 	PruneMemberships();
-	auto &entries = log.EndStep();
+	auto &entries = log.EndStep(now);
 	ready.entries = entries;
 	HandOutCommitted();
 	// A torn batch may keep the hard state and lose the entries after it: the hint must not name what only they hold.

@@ -178,7 +178,8 @@ private:
 
 	// transfer.cpp (leader)
 	void TransferLeadership(NodeId target);
-	NodeId BestSuccessor() const;
+	NodeId BestSuccessor(bool caught_up_only) const;
+	void HandOverWhenDiskHangs();
 	void ContinueTransfer();
 	void EndTransfer();
 
@@ -243,6 +244,8 @@ private:
 	size_t uncommitted_bytes = 0;
 	NodeId transfer_target = NO_NODE;
 	MonotonicNs transfer_deadline = 0;
+	//! The leader tried once in this term to hand over because its own disk hangs.
+	bool disk_handover_tried = false;
 	//! A TimeoutNow left in this term: somebody may campaign past the promises at any time, so no lease any more.
 	bool lease_given_up = false;
 

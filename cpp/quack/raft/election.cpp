@@ -51,11 +51,13 @@ bool Core::PromiseHolds() const {
 }
 
 void Core::ResetElectionTimer() {
-	// Priority moves the jitter inside [election_timeout, 2 * election_timeout): the highest draws from the first half.
-	auto priority = std::min<uint32_t>(config.election_priority, 200);
+	// Priority works inside [election_timeout, 2 * election_timeout): 100 draws from the first half, more from a
+	// smaller part of it, less from a later half, down to the second one.
+	auto priority = static_cast<MonotonicNs>(std::min<uint32_t>(config.election_priority, 1000));
 	MonotonicNs half = std::max<MonotonicNs>(config.election_timeout / 2, 1);
-	MonotonicNs delay = half * (200 - priority) / 200;
-	auto jitter = static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(half)));
+	MonotonicNs delay = half * (100 - std::min<MonotonicNs>(priority, 100)) / 100;
+	MonotonicNs width = std::max<MonotonicNs>(half * 100 / std::max<MonotonicNs>(priority, 100), 1);
+	auto jitter = static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(width)));
 	election_deadline = now + config.election_timeout + delay + jitter;
 }
 
@@ -166,6 +168,7 @@ void Core::BecomeLeader() {
 	votes.clear();
 	term_is_durable = has_other_votes;
 	lease_given_up = false;
+	disk_handover_tried = false;
 	transfer_target = NO_NODE;
 	progress.clear();
 	RebuildProgress();

@@ -152,8 +152,8 @@ void Core::FollowUpMembershipCommit() {
 	if (!Contains(InForce().voters, config.self)) {
 		// Dissertation §4.2.2: the removed leader steps down once the change is committed, and names a successor so
 		// that the group need not wait for an election timeout.
-		auto successor = BestSuccessor();
-		if (successor != NO_NODE && FindProgress(successor)->match == log.LastIndex()) {
+		auto successor = BestSuccessor(true);
+		if (successor != NO_NODE) {
 			Send(MakeMessage(MessageType::TimeoutNow, successor));
 		}
 		BecomeFollower(term, NO_NODE);

@@ -26,9 +26,9 @@ Status RaftLog::BeginStep() {
 	                                       " were handed out: append each Ready's entries before the next step");
 }
 
-const std::vector<Entry> &RaftLog::EndStep() {
+const std::vector<Entry> &RaftLog::EndStep(MonotonicNs now) {
 	if (!fresh.empty()) {
-		batches.push_back({fresh.front().index, fresh.back().index, fresh.back().term});
+		batches.push_back({fresh.front().index, fresh.back().index, fresh.back().term, now});
 	}
 	return fresh;
 }

@@ -17,7 +17,7 @@ public:
 	//! Forgets the entries of the last step, which the owner has appended by now. Internal when it has not.
 	Status BeginStep();
 	//! Notes the step's entries as one batch on its way to disk and returns them.
-	const std::vector<Entry> &EndStep();
+	const std::vector<Entry> &EndStep(MonotonicNs now);
 
 	LogIndex FirstIndex() const {
 		return reader.FirstIndex();
@@ -53,12 +53,17 @@ public:
 	size_t PendingBatchCount() const {
 		return batches.size();
 	}
+	//! When the oldest of them was handed out; there must be one.
+	MonotonicNs OldestPendingSince() const {
+		return batches.front().handed_out_at;
+	}
 
 private:
 	struct Batch {
 		LogIndex first;
 		LogIndex last;
 		Term last_term;
+		MonotonicNs handed_out_at;
 	};
 
 	LogReader &reader;

@@ -62,7 +62,7 @@ MonotonicNs Core::LeaseUntil() const {
 	if (quorum_sent_at == INT64_MIN) {
 		return INT64_MIN;
 	}
-	auto drift = static_cast<MonotonicNs>(config.election_timeout / 1000000.0 * config.clock_drift_ppm) + 1;
+	auto drift = (config.election_timeout / 1000000 + 1) * static_cast<MonotonicNs>(config.clock_drift_ppm);
 	return quorum_sent_at + config.election_timeout - drift;
 }
 

@@ -93,8 +93,8 @@ struct Config {
 	uint32_t clock_drift_ppm = 10000;
 	//! Serve reads under the leader lease without a ReadIndex round. Needs check-quorum, which is always on.
 	bool lease_reads = true;
-	//! Higher campaigns earlier, within the same window; counted up to 200; 0 never campaigns and is never a successor.
-	//! Told to the leader in heartbeat responses, which ranks successors by it.
+	//! Higher campaigns earlier, within the same window; counted up to 1000; 0 never campaigns and is never a
+	//! successor. Told to the leader in heartbeat responses, which ranks successors by it.
 	uint32_t election_priority = 100;
 	//! Limits of one append message and of what may be in flight to one follower.
 	size_t append_bytes_max = 1024 * 1024;

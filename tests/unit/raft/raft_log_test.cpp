@@ -64,7 +64,7 @@ TEST_CASE("reads see the step's entries above the stored ones, and durability ne
 					begin++;
 				}
 			}
-			auto batch = log.EndStep();
+			auto batch = log.EndStep(0);
 			if (!batch.empty()) {
 				stored.Append(batch);
 				in_flight.push_back(batch);
@@ -92,7 +92,7 @@ TEST_CASE("everything is durable once every batch was reported, and at start") {
 	RaftLog log(stored);
 	CHECK(log.DurableIndex() == 2);
 	log.Append({MakeEntry(3, 2)});
-	stored.Append(log.EndStep());
+	stored.Append(log.EndStep(0));
 	CHECK(log.DurableIndex() == 2);
 	REQUIRE(log.BeginStep().IsOk());
 	log.AppendCompleted(3, 2);
@@ -104,7 +104,7 @@ TEST_CASE("an owner that did not append a Ready is told so") {
 	MemoryLog stored;
 	RaftLog log(stored);
 	log.Append({MakeEntry(1, 1)});
-	log.EndStep();
+	log.EndStep(0);
 	CHECK(log.BeginStep().Code() == ErrorCode::Internal);
 }
 
