@@ -34,6 +34,11 @@ bool RemoteReply::IsRetryable() const {
 	       code == "outcome_unknown" || code == "degraded";
 }
 
+bool RemoteReply::IsConflict() const {
+	auto code = is_error ? ErrorCodeText() : "";
+	return code == "conflict" || code == "schema_changed";
+}
+
 bool RemoteReply::IsSessionLost() const {
 	return is_error && (duckdb::StringUtil::Contains(error.message, "Invalid connection id") ||
 	                    duckdb::StringUtil::Contains(error.message, "lease expired"));

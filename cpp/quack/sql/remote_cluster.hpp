@@ -47,6 +47,9 @@ struct RemoteReply {
 	std::string ErrorCodeText() const;
 	//! The node says: send the same request again, here or elsewhere.
 	bool IsRetryable() const;
+	//! The statement lost against another writer, or was planned on an old schema: it was rolled back and may be run
+	//! again as a new statement.
+	bool IsConflict() const;
 	//! The connection id is unknown to the node: lease expired or node restarted.
 	bool IsSessionLost() const;
 };

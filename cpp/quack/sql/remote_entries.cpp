@@ -229,6 +229,15 @@ static duckdb::unique_ptr<CatalogEntry> MakeMacroEntry(ClientContext &context, S
 	return duckdb::make_uniq<duckdb::ScalarMacroCatalogEntry>(schema.ParentCatalog(), schema, *info);
 }
 
+duckdb::unique_ptr<CatalogEntry> MakeQueryMacro(ClientContext &context, SchemaCatalogEntry &schema) {
+	auto catalog = schema.ParentCatalog().GetName().GetIdentifierName();
+	auto literal = duckdb::Value(catalog).ToSQLString();
+	auto info = ParseCreate<duckdb::CreateMacroInfo>(
+	    context, "CREATE MACRO query(sql) AS TABLE SELECT * FROM system.main.quack_query_by_name(" + literal + ", sql)");
+	info->SetQualifiedName(schema.GetQualifiedName(Identifier("query")));
+	return duckdb::make_uniq<duckdb::TableMacroCatalogEntry>(schema.ParentCatalog(), schema, *info);
+}
+
 duckdb::unique_ptr<CatalogEntry> MakeOtherEntry(ClientContext &context, SchemaCatalogEntry &schema,
                                                 const RemoteObject &object) {
 	duckdb::unique_ptr<CatalogEntry> result;

@@ -19,5 +19,9 @@ duckdb::unique_ptr<duckdb::CatalogEntry> MakeViewEntry(duckdb::ClientContext &co
 duckdb::unique_ptr<duckdb::CatalogEntry> MakeOtherEntry(duckdb::ClientContext &context,
                                                         duckdb::SchemaCatalogEntry &schema, const RemoteObject &object);
 
+//! query(sql): free SQL on the node.
+duckdb::unique_ptr<duckdb::CatalogEntry> MakeQueryMacro(duckdb::ClientContext &context,
+                                                        duckdb::SchemaCatalogEntry &schema);
+
 } // namespace sql
 } // namespace quack

@@ -253,6 +253,9 @@ static duckdb::unique_ptr<GlobalTableFunctionState> StatementInit(ClientContext 
 	if (!state->stream) {
 		state->stream = RemoteTransaction::Get(context, data.catalog).Run(context, data.statement);
 	}
+	if (data.kind == RemoteKind::EffectRows && state->stream->Types() != data.types) {
+		throw duckdb::TransactionException("the statement was committed, but the node that held its RETURNING rows was lost");
+	}
 	if (data.kind == RemoteKind::Ddl) {
 		while (state->stream->Next(context)) {
 		}

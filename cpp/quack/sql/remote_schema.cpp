@@ -66,7 +66,9 @@ duckdb::TableFunction RemoteTableEntry::GetScanFunction(ClientContext &context,
 		                              RemoteName(), unusable_reason, catalog.GetName().GetIdentifierName(), RemoteName());
 	}
 	auto &remote = catalog.Cast<RemoteCatalog>();
-	auto snapshot = RemoteTransaction::Get(context, remote).Snapshot(context, false);
+	auto &transaction = RemoteTransaction::Get(context, remote);
+	transaction.RegisterPiece(context, std::make_shared<RemoteStreamSlot>());
+	auto snapshot = transaction.Snapshot(context, false);
 	return MakeRemoteScan(*this, remote, std::move(snapshot), bind_data);
 }
 
@@ -166,6 +168,14 @@ optional_ptr<CatalogEntry> RemoteSchemaEntry::Find(ClientContext &context, Catal
 	return Materialize(context, slot->second, false);
 }
 
+optional_ptr<CatalogEntry> RemoteSchemaEntry::QueryMacro(ClientContext &context) {
+	std::lock_guard<std::mutex> guard(lock);
+	if (!query_macro) {
+		query_macro = MakeQueryMacro(context, *this);
+	}
+	return query_macro.get();
+}
+
 //! Functions and types that DuckDB itself has are never asked for remotely.
 static bool IsBuiltin(ClientContext &context, CatalogType type, const std::string &name) {
 	auto &system = duckdb::Catalog::GetSystemCatalog(context);
@@ -181,6 +191,9 @@ optional_ptr<CatalogEntry> RemoteSchemaEntry::LookupEntry(CatalogTransaction tra
                                                           const duckdb::EntryLookupInfo &lookup_info) {
 	auto type = lookup_info.GetCatalogType();
 	auto &entry_name = lookup_info.GetEntryName();
+	if (type == CatalogType::TABLE_FUNCTION_ENTRY && transaction.HasContext() && StringUtil::CIEquals(entry_name, "query")) {
+		return QueryMacro(transaction.GetContext());
+	}
 	// Functions stay on the node: a body bound here would see this session's tables instead of the cluster's.
 	if (!transaction.HasContext() || !SlotsOf(type) || type == CatalogType::SCALAR_FUNCTION_ENTRY ||
 	    type == CatalogType::TABLE_FUNCTION_ENTRY || type == CatalogType::MACRO_ENTRY ||

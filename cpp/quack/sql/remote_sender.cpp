@@ -44,6 +44,7 @@ public:
 		if (chunk.size() == 0) {
 			return;
 		}
+		rows += chunk.size();
 		EncodeChunk(chunk, QuackVersion::V3, open.encoded);
 		open.chunk_count++;
 		if (open.encoded.size() >= BATCH_BYTES) {
@@ -64,6 +65,7 @@ public:
 			auto failure = FetchOutcome(context, budget);
 			if (!failure) {
 				finished = true;
+				FillCount();
 				return std::make_unique<RemoteStream>(cluster, session, !is_explicit, std::move(outcome));
 			}
 			Recover(*failure, budget);
@@ -151,7 +153,7 @@ private:
 				failure->transport = Status::Ok();
 				failure->is_error = true;
 				failure->error = reply.Value().error;
-				failure->retry = reply.Value().IsRetryable() || reply.Value().IsSessionLost();
+				NoteError(reply.Value(), *failure);
 				return failure;
 			}
 			failure->transport = reply.GetStatus();
@@ -163,6 +165,11 @@ private:
 			session->lost = false;
 		}
 		return failure;
+	}
+
+	static void NoteError(const RemoteReply &reply, Attempt &failure) {
+		failure.conflict = reply.IsConflict();
+		failure.retry = failure.conflict || reply.IsRetryable() || reply.IsSessionLost();
 	}
 
 	Failure SendBatch(uint64_t index, const ChunkBatch &batch, const RemoteBudget &budget) {
@@ -210,7 +217,7 @@ private:
 		if (reply.Value().is_error) {
 			failure->is_error = true;
 			failure->error = reply.Value().error;
-			failure->retry = reply.Value().IsRetryable() || reply.Value().IsSessionLost();
+			NoteError(reply.Value(), *failure);
 			return failure;
 		}
 		(void)context;
@@ -221,6 +228,15 @@ private:
 		outcome.needs_more_fetch = !response.total_batches.IsValid();
 		outcome.first_batch = 2;
 		return nullptr;
+	}
+
+	//! A node that answers for a commit of another one knows that it happened, not how many rows it had.
+	void FillCount() {
+		if (outcome.types.size() != 1 || outcome.types[0] != duckdb::LogicalType::BIGINT || outcome.chunks.size() != 1 ||
+		    outcome.chunks[0]->size() != 1 || !outcome.chunks[0]->GetValue(0, 0).IsNull()) {
+			return;
+		}
+		outcome.chunks[0]->SetValue(0, 0, duckdb::Value::BIGINT(static_cast<int64_t>(rows)));
 	}
 
 	//! Prepares for another round, or throws what the failure means.
@@ -246,10 +262,17 @@ private:
 			RemoteTransaction::ThrowFailure(failure, what, maybe_done);
 		}
 		if (session) {
-			cluster->MoveOn(session->endpoint);
+			if (!failure.conflict) {
+				cluster->MoveOn(session->endpoint);
+			}
 			if (failure.is_error && !session->lost) {
 				cluster->Discard(session);
 			}
+		}
+		if (failure.conflict) {
+			// It was rolled back everywhere: what follows is a new statement.
+			request_id = HugeintToHex(RemoteCluster::RandomUuid());
+			maybe_done = false;
 		}
 		session.reset();
 		sent = 0;
@@ -273,10 +296,11 @@ private:
 	const RemoteStatement statement;
 	const std::string stream_id;
 	const bool is_explicit;
-	const std::string request_id;
+	std::string request_id;
 	const duckdb::hugeint_t query_uuid;
 	std::shared_ptr<RemoteSession> session;
 
+	uint64_t rows = 0;
 	ChunkBatch open;
 	std::deque<ChunkBatch> batches;
 	size_t kept_bytes = 0;

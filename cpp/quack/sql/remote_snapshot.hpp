@@ -113,6 +113,10 @@ private:
 	Slots *SlotsOf(duckdb::CatalogType type);
 	duckdb::optional_ptr<duckdb::CatalogEntry> Materialize(duckdb::ClientContext &context, Slot &slot, bool listing);
 
+	//! The table macro query(sql), as in the official client.
+	duckdb::optional_ptr<duckdb::CatalogEntry> QueryMacro(duckdb::ClientContext &context);
+
+	duckdb::unique_ptr<duckdb::CatalogEntry> query_macro;
 	std::mutex lock; //! guards the making of entries; held while a CREATE text is parsed and bound
 	Slots relations; //! tables and views share names
 	Slots indexes;

@@ -19,6 +19,8 @@ using duckdb::ErrorData;
 using duckdb::TransactionException;
 
 constexpr uint64_t ROLLBACK_TIMEOUT_MS = 5000;
+//! How long other nodes are asked for a commit that none of them knows.
+constexpr MonotonicNs COMMIT_GRACE = 2 * NS_PER_SECOND;
 
 //===----------------------------------------------------------------------===//
 // Budgets and failures
@@ -46,17 +48,17 @@ void RemoteTransaction::ThrowFailure(const Attempt &attempt, const std::string &
 	if (attempt.transport.Code() == ErrorCode::Cancelled) {
 		throw duckdb::InterruptException();
 	}
-	if (attempt.is_error && attempt.error.message.find("INTERRUPT") == 0) {
-		throw duckdb::InterruptException();
-	}
-	if (attempt.is_error) {
+	if (attempt.is_error && !(outcome_unknown && attempt.retry)) {
 		ThrowErrorResponse(attempt.error);
 	}
-	auto &status = attempt.transport;
+	auto status = attempt.is_error ? Status(ErrorCode::Unavailable, attempt.error.message) : attempt.transport;
 	if (status.Code() == ErrorCode::Unauthorized) {
 		throw duckdb::PermissionException("%s", status.Message());
 	}
-	if (status.Code() == ErrorCode::Incompatible || status.Code() == ErrorCode::InvalidArgument) {
+	if (status.Code() == ErrorCode::InvalidArgument) {
+		throw duckdb::CatalogException("%s", status.Message());
+	}
+	if (status.Code() == ErrorCode::Incompatible) {
 		throw duckdb::IOException("%s", status.Message());
 	}
 	if (outcome_unknown) {
@@ -207,7 +209,8 @@ RemoteTransaction::Attempt RemoteTransaction::TryPrepare(RemoteCluster &cluster,
 	Attempt attempt;
 	attempt.transport = SetSchema(cluster, session, statement.schema, budget);
 	if (!attempt.transport.IsOk()) {
-		attempt.retry = true;
+		auto code = attempt.transport.Code();
+		attempt.retry = code == ErrorCode::Unavailable || code == ErrorCode::OutcomeUnknown;
 		return attempt;
 	}
 	MessageHeader header;
@@ -258,7 +261,8 @@ Status RemoteTransaction::SetSchema(RemoteCluster &cluster, RemoteSession &sessi
 	use.sql = "USE " + duckdb::SQLIdentifier::ToString(wanted);
 	auto attempt = TryPrepare(cluster, session, use, "", cluster.RandomUuid(), duckdb::optional_idx(), budget);
 	if (attempt.is_error) {
-		return Status(ErrorCode::Unavailable, "the node refused USE " + wanted + ": " + attempt.error.message);
+		auto code = attempt.retry ? ErrorCode::Unavailable : ErrorCode::InvalidArgument;
+		return Status(code, "the node refused USE " + wanted + ": " + attempt.error.message);
 	}
 	if (attempt.transport.IsOk()) {
 		session.search_schema = schema;
@@ -461,6 +465,8 @@ ErrorData RemoteTransaction::CommitElsewhere(const std::string &request_id, cons
 	RemoteStatement commit;
 	commit.sql = "COMMIT";
 	uint64_t pause_ms = 5;
+	auto first_failure = last.is_error ? last.error.message : last.transport.Message();
+	auto grace_end = SystemClock().Now() + COMMIT_GRACE;
 	while (!budget.Expired()) {
 		auto acquired = cluster->Acquire(budget);
 		if (!acquired.IsOk()) {
@@ -477,7 +483,14 @@ ErrorData RemoteTransaction::CommitElsewhere(const std::string &request_id, cons
 		}
 		if (last.is_error && !last.retry) {
 			cluster->Release(other);
-			ThrowFailure(last, "COMMIT", false);
+			// The other node knows no such commit. One that was still on its way would arrive within the grace.
+			if (SystemClock().Now() < grace_end) {
+				PauseMs(100, budget);
+				continue;
+			}
+			throw TransactionException("the node was lost before the transaction was committed (%s); it was rolled back. "
+			                           "Run it again",
+			                           first_failure);
 		}
 		if (!last.transport.IsOk()) {
 			cluster->MoveOn(other->endpoint);

@@ -137,6 +137,7 @@ public:
 		Status transport;
 		bool is_error = false;
 		bool retry = false;
+		bool conflict = false; //! may be run again, under a new request id
 		ErrorResponse error;
 		PrepareResponse response;
 	};
