@@ -7,10 +7,8 @@ namespace {
 
 constexpr size_t ENVELOPE_BYTES_TARGET = 4 * 1024 * 1024;
 
-//! Losing a raft message is allowed: the transport counts what it drops and the cores repeat.
-void SendEnvelope(transport::Transport &transport, const std::string &peer, wire::EnvelopeWriter &envelope) {
-	auto status = transport.Send(peer, envelope.Take());
-	static_cast<void>(status);
+bool IsLarge(const wire::EnvelopeWriter &envelope) {
+	return envelope.Size() >= ENVELOPE_BYTES_TARGET || envelope.Count() >= wire::ENVELOPE_MESSAGES_MAX;
 }
 
 } // namespace
@@ -20,23 +18,35 @@ void Outbox::Add(raft::Message message) {
 		self_messages.push_back(std::move(message));
 		return;
 	}
-	auto &envelope = envelopes[message.to];
+	auto &lanes = peers[message.to];
+	auto is_urgent = message.entries.empty();
+	auto &envelope = is_urgent ? lanes.urgent : lanes.bulk;
 	envelope.Add(message);
-	if (envelope.Size() >= ENVELOPE_BYTES_TARGET || envelope.Count() >= wire::ENVELOPE_MESSAGES_MAX) {
-		SendEnvelope(transport, directory.NameOf(message.to), envelope);
+	if (IsLarge(envelope)) {
+		Send(message.to, envelope, is_urgent);
 	}
 }
 
+//! Losing a raft message is allowed: the transport counts what it drops and the cores repeat.
+void Outbox::Send(raft::NodeId peer, wire::EnvelopeWriter &envelope, bool is_urgent) {
+	auto name = directory.NameOf(peer);
+	auto status = is_urgent ? transport.SendUrgent(name, envelope.Take()) : transport.Send(name, envelope.Take());
+	static_cast<void>(status);
+}
+
 void Outbox::Flush() {
-	for (auto &entry : envelopes) {
-		if (!entry.second.Empty()) {
-			SendEnvelope(transport, directory.NameOf(entry.first), entry.second);
+	for (auto &entry : peers) {
+		if (!entry.second.bulk.Empty()) {
+			Send(entry.first, entry.second.bulk, false);
+		}
+		if (!entry.second.urgent.Empty()) {
+			Send(entry.first, entry.second.urgent, true);
 		}
 	}
 }
 
 void Outbox::Clear() {
-	envelopes.clear();
+	peers.clear();
 	self_messages.clear();
 }
 

@@ -9,7 +9,8 @@
 namespace quack {
 namespace node {
 
-//! One thread. Messages of all groups to one peer leave together at Flush(), or earlier when an envelope grows large.
+//! One thread. Messages of all groups to one peer leave together at Flush(), or earlier when an envelope grows large:
+//! those with entries in one envelope, the others in one on the urgent lane, so that no heartbeat waits behind bulk.
 class Outbox {
 public:
 	Outbox(const MemberDirectory &directory_p, transport::Transport &transport_p)
@@ -23,9 +24,16 @@ public:
 	std::vector<raft::Message> TakeSelf();
 
 private:
+	struct Lanes {
+		wire::EnvelopeWriter urgent;
+		wire::EnvelopeWriter bulk;
+	};
+
+	void Send(raft::NodeId peer, wire::EnvelopeWriter &envelope, bool is_urgent);
+
 	const MemberDirectory &directory;
 	transport::Transport &transport;
-	std::map<raft::NodeId, wire::EnvelopeWriter> envelopes;
+	std::map<raft::NodeId, Lanes> peers;
 	std::vector<raft::Message> self_messages;
 };
 

@@ -30,7 +30,7 @@ public:
 	void Attach(PeerTraffic &traffic);
 	//! Returns when no callback of the attached one runs any more.
 	void Detach();
-	const wire::Hello &Hello() const {
+	const wire::Hello &OwnHello() const {
 		return hello;
 	}
 

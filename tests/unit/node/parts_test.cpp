@@ -1,0 +1,265 @@
+//! Goal: the small parts of the engine keep their contracts alone. Method: direct calls, no threads.
+#include <doctest/doctest.h>
+
+#include "quack/node/group_state.hpp"
+#include "quack/node/log_view.hpp"
+#include "quack/node/member_directory.hpp"
+#include "quack/node/member_id.hpp"
+#include "quack/node/peer_gateway.hpp"
+#include "quack/node/proposal_router.hpp"
+#include "quack/node/status_report.hpp"
+#include "quack/storage/memory_log_store.hpp"
+
+using namespace quack;
+using namespace quack::node;
+
+namespace {
+
+raft::Entry MakeEntry(raft::LogIndex index, raft::Term term, const std::string &payload = "p") {
+	return {term, index, raft::EntryType::Normal, MakeSharedBytes(payload)};
+}
+
+//! Entries first..last in the memory log, all of `term`.
+void Store(storage::MemoryLogStore &log, raft::LogIndex first, raft::LogIndex last, raft::Term term) {
+	storage::GroupAppend append;
+	for (auto index = first; index <= last; index++) {
+		append.entries.push_back(MakeEntry(index, term));
+	}
+	REQUIRE(log.Append({append}).IsOk());
+}
+
+struct Outcomes {
+	std::vector<ProposeOutcome> list;
+	Proposal Make(MonotonicNs deadline = 1000, bool forwarded = false) {
+		Proposal proposal;
+		proposal.payload = MakeSharedBytes("payload");
+		proposal.bytes = 7;
+		proposal.deadline = deadline;
+		proposal.forwarded = forwarded;
+		proposal.done = [this](const ProposeOutcome &outcome) {
+			list.push_back(outcome);
+		};
+		return proposal;
+	}
+	void Run(Completions &completions) {
+		for (auto &call : completions) {
+			call();
+		}
+		completions.clear();
+	}
+};
+
+} // namespace
+
+TEST_CASE("numeric ids are those of the first release") {
+	CHECK(MakeNodeId("n0", 1) == 10801852419936917801ULL);
+	CHECK(MakeNodeId("n1", 1) == 7675177152108698305ULL);
+	CHECK(MakeNodeId("n0", 2) == 12774155927430245846ULL);
+	CHECK(MakeNodeId("", 0) == 18426177448367287922ULL);
+	CHECK(MakeNodeId("a-rather-long-node-name.example", 4294967296ULL) == 15603795759784735886ULL);
+}
+
+TEST_CASE("a log view shows entries that wait for the writer, replaces suffixes, and lets durable ones go") {
+	storage::MemoryLogStore log;
+	REQUIRE(log.CreateGroup(raft::ROOT_GROUP, {}).IsOk());
+	Store(log, 1, 5, 1);
+	LogView view(log.Reader(raft::ROOT_GROUP), {}, 5);
+	view.Append({MakeEntry(6, 2, "six"), MakeEntry(7, 2, "seven")});
+	CHECK(view.LastIndex() == 7);
+	CHECK(view.DurableIndex() == 5);
+	CHECK(view.TermAt(5).Value() == 1);
+	CHECK(view.TermAt(7).Value() == 2);
+	CHECK(view.TermAt(8).GetStatus().Code() == ErrorCode::NotFound);
+	auto all = view.Entries(4, 8, 1 << 20);
+	REQUIRE(all.IsOk());
+	REQUIRE(all.Value().size() == 4);
+	CHECK(*all.Value()[3].payload == "seven");
+	CHECK(view.Entries(1, 8, 1).Value().size() == 1);
+	// 1 byte each from the store, then the bound is reached before the tail.
+	CHECK(view.Entries(1, 8, 5).Value().size() == 5);
+	CHECK(view.Entries(6, 8, 3).Value().size() == 1);
+
+	// Another leader replaces index 5 on; the batch that ended at 7 then means nothing any more.
+	view.Append({MakeEntry(5, 3, "five")});
+	CHECK(view.LastIndex() == 5);
+	CHECK(view.TermAt(5).Value() == 3);
+	view.Flushed(7, 2);
+	CHECK(view.DurableIndex() == 4);
+	CHECK(*view.Entries(5, 6, 100).Value()[0].payload == "five");
+	Store(log, 5, 5, 3);
+	view.Flushed(5, 3);
+	CHECK(view.DurableIndex() == 5);
+	CHECK(view.TailBytes() == 0);
+	CHECK(view.TermAt(5).Value() == 3);
+
+	view.Compact({3, 1, {}});
+	CHECK(view.FirstIndex() == 4);
+	CHECK(view.TermAt(3).Value() == 1);
+	CHECK(view.TermAt(2).GetStatus().Code() == ErrorCode::NotFound);
+	CHECK(view.Entries(3, 5, 100).GetStatus().Code() == ErrorCode::NotFound);
+	view.Reset({100, 9, {}});
+	CHECK(view.FirstIndex() == 101);
+	CHECK(view.LastIndex() == 100);
+	CHECK(view.TermAt(100).Value() == 9);
+}
+
+TEST_CASE("a proposal is committed only when its index commits with its term") {
+	ProposalBudget budget(10, 1000);
+	ProposalRouter router(budget);
+	Outcomes outcomes;
+	Completions out;
+	for (int i = 0; i < 3; i++) {
+		REQUIRE(budget.Take(7));
+		router.Add(outcomes.Make());
+	}
+	auto event = router.TakeForAppend(14);
+	REQUIRE(event.items.size() == 2);
+	CHECK(!router.OnResults({{event.items[0].request, Status::Ok(), 2, 10},
+	                         {event.items[1].request, Status::Ok(), 2, 11}},
+	                        out));
+	event = router.TakeForAppend(100);
+	REQUIRE(event.items.size() == 1);
+	CHECK(router.OnResults({{event.items[0].request, Status(ErrorCode::Overloaded, "full"), 0, 0}}, out));
+	CHECK(router.HasWaiting());
+	router.OnCommitted({MakeEntry(9, 2), MakeEntry(10, 2), MakeEntry(11, 3)}, out);
+	outcomes.Run(out);
+	REQUIRE(outcomes.list.size() == 2);
+	CHECK(outcomes.list[0].status.IsOk());
+	CHECK(outcomes.list[0].index == 10);
+	CHECK(outcomes.list[1].status.Code() == ErrorCode::Unavailable);
+	CHECK(budget.Count() == 1);
+	router.Expire(1000, Status(ErrorCode::Unavailable, "no leader"), out);
+	outcomes.Run(out);
+	REQUIRE(outcomes.list.size() == 3);
+	CHECK(outcomes.list[2].status.Message() == "no leader");
+	CHECK(budget.Count() == 0);
+	CHECK(budget.Bytes() == 0);
+	CHECK(router.Empty());
+}
+
+TEST_CASE("two terms may wait at one index after a lost leadership; each gets its own answer") {
+	ProposalBudget budget(10, 1000);
+	ProposalRouter router(budget);
+	Outcomes outcomes;
+	Completions out;
+	for (raft::Term term = 2; term <= 4; term += 2) {
+		REQUIRE(budget.Take(7));
+		router.Add(outcomes.Make());
+		auto event = router.TakeForAppend(100);
+		CHECK(!router.OnResults({{event.items[0].request, Status::Ok(), term, 10}}, out));
+	}
+	router.OnCommitted({MakeEntry(10, 4)}, out);
+	outcomes.Run(out);
+	REQUIRE(outcomes.list.size() == 2);
+	CHECK(outcomes.list[0].status.Code() == ErrorCode::Unavailable);
+	CHECK(outcomes.list[1].status.IsOk());
+}
+
+TEST_CASE("forwarded batches: retried when surely not appended, unknown when the answer is lost or short") {
+	ProposalBudget budget(10, 1000);
+	ProposalRouter router(budget);
+	Outcomes outcomes;
+	Completions out;
+	for (int i = 0; i < 4; i++) {
+		REQUIRE(budget.Take(7));
+		router.Add(outcomes.Make(1000, i == 3));
+	}
+	wire::ProposeRequest request;
+	auto batch = router.TakeForForward(400, 1000, "n2", request, out);
+	CHECK(batch != 0);
+	REQUIRE(request.items.size() == 3);
+	CHECK(request.items[0].timeout == 600);
+	outcomes.Run(out);
+	// What a peer forwarded is not forwarded again.
+	REQUIRE(outcomes.list.size() == 1);
+	CHECK(outcomes.list[0].status.Code() == ErrorCode::NotLeader);
+	CHECK(outcomes.list[0].status.Message().find("'n2'") != std::string::npos);
+
+	wire::ProposeAnswer answer;
+	answer.items = {{Status::Ok(), 5}, {Status(ErrorCode::NotLeader, "moved"), 0}};
+	CHECK(router.OnForwardAnswer(batch, Status::Ok(), answer, out));
+	outcomes.Run(out);
+	REQUIRE(outcomes.list.size() == 3);
+	CHECK(outcomes.list[1].index == 5);
+	CHECK(outcomes.list[2].status.Code() == ErrorCode::OutcomeUnknown);
+	CHECK(router.HasWaiting());
+
+	wire::ProposeRequest again;
+	batch = router.TakeForForward(400, 1000, "n2", again, out);
+	CHECK(router.OnForwardAnswer(batch, Status(ErrorCode::Unavailable, "not connected"), {}, out));
+	batch = router.TakeForForward(400, 1000, "n2", again, out);
+	CHECK(!router.OnForwardAnswer(batch, Status(ErrorCode::OutcomeUnknown, "session lost"), {}, out));
+	outcomes.Run(out);
+	REQUIRE(outcomes.list.size() == 4);
+	CHECK(outcomes.list[3].status.Code() == ErrorCode::OutcomeUnknown);
+	CHECK(!router.OnForwardAnswer(batch, Status::Ok(), answer, out));
+	CHECK(budget.Count() == 0);
+}
+
+TEST_CASE("membership history answers for indexes from its start on") {
+	MembershipHistory history;
+	raft::Membership first;
+	first.voters = {1};
+	raft::Membership second;
+	second.voters = {1, 2};
+	history.Reset(5, first);
+	raft::Entry change {3, 9, raft::EntryType::Membership, MakeSharedBytes(raft::EncodeMembership(second))};
+	REQUIRE(history.Record({MakeEntry(8, 3), change, MakeEntry(10, 3)}).IsOk());
+	CHECK(!history.At(4).has_value());
+	CHECK(history.At(5) == first);
+	CHECK(history.At(8) == first);
+	CHECK(history.At(9) == second);
+	history.Prune(9);
+	CHECK(!history.At(8).has_value());
+	CHECK(history.At(50) == second);
+	raft::Entry broken {3, 11, raft::EntryType::Membership, MakeSharedBytes("not a membership")};
+	CHECK(history.Record({broken}).Code() == ErrorCode::Corruption);
+}
+
+TEST_CASE("the gateway lets only known members in, under the identity they were configured with") {
+	RaftEngineConfig config;
+	config.cluster_id = "c1";
+	config.node_id = "n0";
+	config.duckdb_version = "v2.0.1";
+	config.storage_version = 68;
+	config.members = {{"n0", 1, true, "h", 1, 100}, {"n1", 1, true, "h", 2, 100}};
+	PeerGateway gateway(config);
+	auto as = [&](const std::string &name, uint64_t incarnation) {
+		auto hello = gateway.OwnHello();
+		hello.node_name = name;
+		hello.incarnation = incarnation;
+		hello.node = MakeNodeId(name, incarnation);
+		return wire::EncodeHello(hello);
+	};
+	CHECK(gateway.CheckHello("n1", as("n1", 1)).IsOk());
+	auto stranger = gateway.CheckHello("n7", as("n7", 1));
+	CHECK(stranger.Code() == ErrorCode::Unauthorized);
+	CHECK(stranger.Message().find("not a member") != std::string::npos);
+	CHECK(gateway.CheckHello("n1", as("n7", 1)).Message().find("certificate") != std::string::npos);
+	auto reborn = gateway.CheckHello("n1", as("n1", 2));
+	CHECK(reborn.Code() == ErrorCode::Incompatible);
+	CHECK(reborn.Message().find("incarnation 2") != std::string::npos);
+	CHECK(reborn.Message().find("incarnation 1") != std::string::npos);
+	CHECK(gateway.CheckHello("n1", "garbage").Code() == ErrorCode::Incompatible);
+}
+
+TEST_CASE("the reason names who is missing, since when, and what was said") {
+	RaftEngineConfig config;
+	config.node_id = "n0";
+	config.members = {{"n0", 1, true, "h", 1, 100}, {"n1", 1, true, "h", 2, 100}, {"n2", 1, true, "h", 3, 100}};
+	MemberDirectory directory(config);
+	transport::PeerStatus up;
+	up.node_id = "n1";
+	up.address = "h:2";
+	up.connected = true;
+	up.last_receive = 90 * NS_PER_MS;
+	transport::PeerStatus down;
+	down.node_id = "n2";
+	down.address = "h:3";
+	down.last_receive = 40 * NS_PER_MS;
+	down.last_error = "certificate expired";
+	auto text = DescribeMissing(directory, {up, down}, directory.InitialMembership(), 100 * NS_PER_MS);
+	CHECK(text ==
+	      "voters out of reach: n2 (h:3) not connected, last heard 60 ms ago: certificate expired; in reach: n1 "
+	      "(h:2) connected, last heard 10 ms ago");
+}
