@@ -200,6 +200,12 @@ void ReadLimits(ObjectReader &reader, NodeConfig &config) {
 	reader.Number("session_heartbeat_timeout_s", limits.heartbeat_timeout_s_default, 1, MS_MAX / 1000);
 	reader.Number("session_heartbeat_timeout_s_max", limits.heartbeat_timeout_s_max, 1, MS_MAX / 1000);
 	reader.Number("statement_timeout_ms", limits.statement_timeout_ms, 0, MS_MAX);
+	uint64_t burst = limits.failed_logins_burst;
+	uint64_t rate = limits.failed_logins_per_second;
+	reader.Number("failed_logins_burst", burst, 1, 1000000);
+	reader.Number("failed_logins_per_second", rate, 1, 1000000);
+	limits.failed_logins_burst = static_cast<uint32_t>(burst);
+	limits.failed_logins_per_second = static_cast<uint32_t>(rate);
 	reader.Number("checkpoint_log_bytes", config.checkpoint_log_bytes, 64 * 1024, BYTES_MAX);
 	reader.Number("checkpoint_interval_ms", config.checkpoint_interval_ms, 100, MS_MAX);
 	reader.Number("log_tail_bytes", config.log_tail_bytes, 0, BYTES_MAX);

@@ -124,7 +124,9 @@ class Reader:
 
     def raw(self, size: int) -> bytes:
         if self.offset + size > len(self.bytes):
-            raise ValueError(f"truncated message: {size} bytes wanted at {self.offset} of {len(self.bytes)}")
+            raise ValueError(
+                f"truncated message: {size} bytes wanted at {self.offset} of {len(self.bytes)}"
+            )
         out = self.bytes[self.offset : self.offset + size]
         self.offset += size
         return out
@@ -140,7 +142,9 @@ class Reader:
 
     def expect(self, field_id: int) -> None:
         if not self.has(field_id):
-            raise ValueError(f"field {field_id} expected at {self.offset}, found {self.peek_field()}")
+            raise ValueError(
+                f"field {field_id} expected at {self.offset}, found {self.peek_field()}"
+            )
 
     def unsigned(self) -> int:
         value = shift = 0
@@ -355,13 +359,17 @@ def decode_fixed(column_type: Type, data: bytes, rows: int) -> list[Any]:
     type_id = column_type.id
     width = len(data) // rows if rows else 0
     if type_id in (49, 50, 54) or (type_id == 21 and width == 16):
-        integers = [int.from_bytes(data[i * 16 : i * 16 + 16], "little", signed=type_id != 49) for i in range(rows)]
+        integers = [
+            int.from_bytes(data[i * 16 : i * 16 + 16], "little", signed=type_id != 49)
+            for i in range(rows)
+        ]
         if type_id == 54:
             return [uuid_module.UUID(int=(value ^ (1 << 127)) & (2**128 - 1)) for value in integers]
     elif type_id in (21, 104):
         signed = type_id == 21
         integers = [
-            int.from_bytes(data[i * width : (i + 1) * width], "little", signed=signed) for i in range(rows)
+            int.from_bytes(data[i * width : (i + 1) * width], "little", signed=signed)
+            for i in range(rows)
         ]
     elif type_id == 27:
         return [struct.unpack_from("<iiq", data, i * 16) for i in range(rows)]
@@ -370,9 +378,14 @@ def decode_fixed(column_type: Type, data: bytes, rows: int) -> list[Any]:
     else:
         unpacked = [value for (value,) in struct.iter_unpack(FIXED_WIDTH[type_id], data)]
         if type_id == 15:
-            return [datetime.date(1970, 1, 1) + datetime.timedelta(days=value) for value in unpacked]
+            return [
+                datetime.date(1970, 1, 1) + datetime.timedelta(days=value) for value in unpacked
+            ]
         if type_id == 19:
-            return [datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=value) for value in unpacked]
+            return [
+                datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=value)
+                for value in unpacked
+            ]
         return unpacked
     if type_id == 21:
         return [decimal.Decimal(value).scaleb(-column_type.scale) for value in integers]
@@ -407,7 +420,9 @@ def write_vector(writer: Writer, column_type: Type, values: list[Any]) -> None:
     if column_type.id in STRING_TYPES:
         writer.unsigned(len(values))
         for value in values:
-            encoded = b"\x80" if value is None else value.encode() if isinstance(value, str) else value
+            encoded = (
+                b"\x80" if value is None else value.encode() if isinstance(value, str) else value
+            )
             writer.data(encoded)
         return
     packer = struct.Struct(FIXED_WIDTH[column_type.id])
@@ -507,19 +522,27 @@ class Session:
 
     def open_http(self) -> http.client.HTTPConnection:
         if self.tls is not None:
-            return http.client.HTTPSConnection(self.host, self.port, context=self.tls, timeout=self.timeout_s)
+            return http.client.HTTPSConnection(
+                self.host, self.port, context=self.tls, timeout=self.timeout_s
+            )
         return http.client.HTTPConnection(self.host, self.port, timeout=self.timeout_s)
 
     def post(
         self, body: bytes, headers: dict[str, str] | None = None, http_connection: Any = None
     ) -> tuple[int, dict[str, str], bytes]:
         connection = http_connection or self.http
-        connection.request("POST", "/quack", body, {"Content-Type": "application/octet-stream", **(headers or {})})
+        connection.request(
+            "POST", "/quack", body, {"Content-Type": "application/octet-stream", **(headers or {})}
+        )
         response = connection.getresponse()
         return response.status, dict(response.getheaders()), response.read()
 
     def call_raw(
-        self, writer: Writer, expected: int, headers: dict[str, str] | None = None, http_connection: Any = None
+        self,
+        writer: Writer,
+        expected: int,
+        headers: dict[str, str] | None = None,
+        http_connection: Any = None,
     ) -> tuple[Reader, str]:
         status, reply_headers, body = self.post(bytes(writer.out), headers, http_connection)
         self.reply_headers = reply_headers
@@ -626,7 +649,9 @@ class Session:
 
     def append(self, schema: str, table: str, chunk: bytes) -> None:
         """APPEND of version 1."""
-        writer = self.message(APPEND_REQUEST).field(1).string(schema).field(2).string(table).field(3)
+        writer = (
+            self.message(APPEND_REQUEST).field(1).string(schema).field(2).string(table).field(3)
+        )
         writer.out.append(1)
         writer.field(300).out += chunk
         self.call_raw(writer.end().end(), SUCCESS_RESPONSE)[0].end()
@@ -636,7 +661,9 @@ class Session:
         self.call_raw(writer, SUCCESS_RESPONSE, None, http_connection)[0].end()
 
     def acknowledge(self, query_uuid: int) -> None:
-        self.call_raw(self.message(ACKNOWLEDGEMENT).field(1).hugeint(query_uuid).end(), SUCCESS_RESPONSE)[0].end()
+        self.call_raw(
+            self.message(ACKNOWLEDGEMENT).field(1).hugeint(query_uuid).end(), SUCCESS_RESPONSE
+        )[0].end()
 
     def heartbeat(self) -> None:
         self.call_raw(self.message(HEARTBEAT_REQUEST).end(), SUCCESS_RESPONSE)[0].end()
@@ -644,7 +671,9 @@ class Session:
     def disconnect(self) -> None:
         self.call_raw(self.message(DISCONNECT).end(), SUCCESS_RESPONSE)[0].end()
 
-    def insert_stream(self, table: str, types: list[str], batches: list[list[list[Any]]], *, ordered: bool = True) -> int:
+    def insert_stream(
+        self, table: str, types: list[str], batches: list[list[list[Any]]], *, ordered: bool = True
+    ) -> int:
         """INSERT INTO table from batches of columns, as the stock 2.0 client does it; returns the count."""
         stream_id = str(uuid_module.uuid4())
         columns = ", ".join(f"col{i} {name}" for i, name in enumerate(types))

@@ -1,0 +1,149 @@
+"""Goal: three processes over mTLS are one database: every node takes writes, all hold the same, one may die."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import quack_wire as wire
+from server_node import Node, wait_for, wait_leader
+
+pytestmark = pytest.mark.cluster
+
+
+def hashes(node: Node) -> list[list[object]]:
+    return node.sql("SELECT schema, object, type, rows, hash FROM quack_state_hash() ORDER BY ALL")
+
+
+def same_state(nodes: list[Node]) -> bool:
+    running = [node for node in nodes if node.process is not None]
+    return len({node.status()["applied_index"] for node in running}) == 1 and all(
+        hashes(node) == hashes(running[0]) for node in running
+    )
+
+
+def test_every_node_takes_writes_and_reads(trio):
+    sessions = [node.session() for node in trio]
+    sessions[0].query("CREATE TABLE shared (i INTEGER PRIMARY KEY, who VARCHAR)")
+    for number in range(30):
+        writer = sessions[number % 3]
+        floor = {
+            "X-Quack-Min-Commit-Index": sessions[(number - 1) % 3].reply_headers[
+                "X-Quack-Commit-Index"
+            ]
+        }
+        writer.query(f"INSERT INTO shared VALUES ({number}, '{number % 3}')", headers=floor)
+    for session in sessions:
+        rows = session.query(
+            "SELECT count(*) FROM shared", headers={"X-Quack-Consistency": "linearizable"}
+        )
+        assert rows == [(30,)]
+    wait_for(lambda: same_state(trio))
+
+
+def test_session_reads_follow_to_another_node(trio):
+    """What was written through one node is seen through another at once when the position travels along."""
+    writer, reader = trio[0].session(), trio[1].session()
+    writer.query("CREATE TABLE followed (i INTEGER)")
+    for number in range(20):
+        writer.query(f"INSERT INTO followed VALUES ({number})")
+        position = writer.reply_headers["X-Quack-Commit-Index"]
+        rows = reader.query(
+            "SELECT count(*) FROM followed", headers={"X-Quack-Min-Commit-Index": position}
+        )
+        assert rows == [(number + 1,)]
+
+
+def test_conflicting_updates_are_retried(trio):
+    """Autocommit updates of one row from all nodes meet; the server repeats them until each counted once."""
+    import threading
+
+    sessions = [node.session() for node in trio]
+    sessions[0].query("CREATE TABLE counter (id INTEGER PRIMARY KEY, n INTEGER)")
+    sessions[0].query("INSERT INTO counter VALUES (1, 0)")
+    position = sessions[0].reply_headers["X-Quack-Commit-Index"]
+    done: list[int] = []
+    failed: list[wire.QuackError] = []
+
+    def count(session: wire.Session) -> None:
+        good = 0
+        for _ in range(10):
+            try:
+                session.query(
+                    "UPDATE counter SET n = n + 1 WHERE id = 1",
+                    headers={"X-Quack-Min-Commit-Index": position},
+                )
+                good += 1
+            except wire.QuackError as error:
+                assert error.code == "conflict", error
+                failed.append(error)
+        done.append(good)
+
+    threads = [threading.Thread(target=count, args=(session,)) for session in sessions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    rows = sessions[0].query(
+        "SELECT n FROM counter", headers={"X-Quack-Consistency": "linearizable"}
+    )
+    assert rows == [(sum(done),)]
+    assert sum(done) >= 20
+
+
+def test_leadership_moves_on_request(trio):
+    leader = wait_leader(trio)
+    target = next(node for node in trio if node is not leader)
+    leader.sql(f"CALL quack_transfer_leadership('{target.parameters['node_id']}')")
+    wait_for(lambda: target.status()["is_leader"])
+    assert target.session().query("SELECT 1") == [(1,)]
+
+
+def test_peers_are_shown(trio):
+    rows = trio[0].sql("SELECT node_id, connected, last_error FROM quack_peers() ORDER BY node_id")
+    assert [row[0] for row in rows] == ["n1", "n2"] and all(row[1] for row in rows)
+
+
+def test_killed_leader_is_replaced_and_comes_back(trio):
+    """Acknowledged rows survive SIGKILL of the leader; writes go on within seconds; the node catches up."""
+    leader = wait_leader(trio)
+    others = [node for node in trio if node is not leader]
+    session = others[0].session()
+    session.query("CREATE TABLE surviving (i INTEGER PRIMARY KEY)")
+    for number in range(50):
+        session.query(f"INSERT INTO surviving VALUES ({number})")
+    leader.kill()
+    started = time.monotonic()
+    session.query("INSERT INTO surviving VALUES (50)", headers={"X-Quack-Deadline-Ms": "20000"})
+    assert time.monotonic() - started < 10
+    assert session.query("SELECT count(*) FROM surviving") == [(51,)]
+    leader.start()
+    wait_for(lambda: same_state(trio), 60)
+
+
+def test_no_quorum_is_said_and_heals(trio):
+    """One of three cannot write or read fresh; status says so; stale reads still work; all comes back."""
+    survivor, *rest = trio
+    for node in rest:
+        node.kill()
+    wait_for(lambda: not survivor.status()["linearizable_read_safe"], 20)
+    session = survivor.session()
+    assert session.query(
+        "SELECT count(*) FROM surviving", headers={"X-Quack-Consistency": "eventual"}
+    ) == [(51,)]
+    for sql, consistency in (
+        ("INSERT INTO surviving VALUES (99)", "session"),
+        ("SELECT 1 FROM surviving", "linearizable"),
+    ):
+        with pytest.raises(wire.QuackError) as caught:
+            session.query(
+                sql, headers={"X-Quack-Consistency": consistency, "X-Quack-Deadline-Ms": "2000"}
+            )
+        assert caught.value.code in ("unavailable", "deadline_exceeded", "outcome_unknown"), (
+            caught.value
+        )
+    assert survivor.status()["reason"]
+    for node in rest:
+        node.start()
+    wait_leader(trio)
+    wait_for(lambda: same_state(trio), 60)
