@@ -15,7 +15,7 @@
 namespace quack {
 namespace transport {
 
-constexpr MonotonicNs TEST_DEADLINE = 20 * NS_PER_SECOND;
+constexpr MonotonicNs TEST_DEADLINE = 60 * NS_PER_SECOND;
 
 //! Polls `condition` until it holds; false after TEST_DEADLINE.
 bool WaitUntil(const std::function<bool()> &condition);
