@@ -78,11 +78,12 @@ inline std::string Describe(LogStore &store, raft::GroupId group) {
 	return text;
 }
 
-#define QUACK_REQUIRE_OK(expression)                                                                                   \
-	do {                                                                                                               \
-		auto status_of_expression = (expression);                                                                      \
-		REQUIRE_MESSAGE(status_of_expression.IsOk(), status_of_expression.ToString());                                 \
-	} while (false)
+//! A function, not a macro of macros: one instance keeps the tests quick to compile.
+inline void RequireOk(const Status &status, const char *expression, int line) {
+	REQUIRE_MESSAGE(status.IsOk(), "line " << line << ": " << expression << ": " << status.ToString());
+}
+
+#define QUACK_REQUIRE_OK(expression) ::quack::conformance::RequireOk((expression), #expression, __LINE__)
 
 //! Appended entries are readable at once, before any Sync, and the reader's limits are half-open and in bytes.
 inline void ReadsWhatWasAppended(const LogStoreFactory &factory) {

@@ -204,6 +204,32 @@ TEST_CASE("a flipped bit in a record that was never synced is a torn tail") {
 	CHECK(fixture.log->Reader(1).LastIndex() == last + 1);
 }
 
+TEST_CASE("a record that is whole but follows another than the one before it ends the log") {
+	// A lost write can bring back an older record with a right checksum in the right place. The chain tells.
+	storage::SegmentHeader header;
+	header.sequence = 1;
+	header.capacity = 4096;
+	header.head_end = storage::SEGMENT_HEADER_BYTES;
+	auto bytes = storage::EncodeSegmentHeader(header);
+	auto append = [&](uint32_t previous_crc) {
+		storage::BatchEncoder encoder(header, bytes.size(), bytes.size(), previous_crc);
+		encoder.Add({{storage::RecordType::Entry, 0, 1, 1, 1}, "payload", nullptr});
+		for (auto &piece : encoder.Pieces()) {
+			bytes += piece;
+		}
+		return encoder.LastCrc();
+	};
+	auto first = append(header.crc);
+	auto end = bytes.size();
+	append(first + 1);
+	storage::RecordCursor cursor(bytes, header);
+	storage::RecordView record;
+	CHECK(cursor.Next(record));
+	CHECK_FALSE(cursor.Next(record));
+	CHECK(cursor.Offset() == end);
+	CHECK(storage::InspectTail(bytes, header, cursor).torn_bytes == bytes.size() - end);
+}
+
 TEST_CASE("a missing segment is refused only when something live was in it") {
 	LogFixture fixture;
 	auto &log = fixture.Open();

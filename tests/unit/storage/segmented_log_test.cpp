@@ -344,6 +344,38 @@ TEST_CASE("a reader beside a writer that appends, replaces, truncates and recycl
 	std::filesystem::remove_all(pattern);
 }
 
+TEST_CASE("a read that is overtaken by truncation and reuse of its file says compacted, not corrupt") {
+	// The whole race in one thread: between the plan of a read and its read of the file, the writer truncates, the file
+	// becomes a spare and then a new segment with other bytes in it.
+	LogFixture fixture;
+	auto &log = fixture.Open();
+	CreateGroupOne(log);
+	for (raft::LogIndex index = 1; index <= 30; index++) {
+		QUACK_REQUIRE_OK(log.Append({conformance::MakeAppend(1, index, 1, 1, 1000)}));
+	}
+	QUACK_REQUIRE_OK(log.Sync());
+	auto overtake = [&] {
+		QUACK_REQUIRE_OK(log.TruncatePrefix(1, conformance::MakeSnapshot(29, 1)));
+		QUACK_REQUIRE_OK(log.Sync());
+		for (raft::LogIndex index = 31; index <= 90; index++) {
+			QUACK_REQUIRE_OK(log.Append({conformance::MakeAppend(1, index, 1, 2, 1111)}));
+		}
+		QUACK_REQUIRE_OK(log.Sync());
+	};
+	fixture.files.BeforeNextRead(overtake);
+	CHECK(log.Reader(1).Entries(1, 5, SIZE_MAX).GetStatus().Code() == ErrorCode::NotFound);
+	CHECK(log.Reader(1).LastIndex() == 90);
+	// Replaced while being read: the new entries come back.
+	auto last = log.Reader(1).LastIndex();
+	fixture.files.BeforeNextRead([&] {
+		QUACK_REQUIRE_OK(log.Append({conformance::MakeAppend(1, last - 1, 2, 3)}));
+		QUACK_REQUIRE_OK(log.Sync());
+	});
+	auto read = log.Reader(1).Entries(last - 1, last + 1, SIZE_MAX);
+	REQUIRE(read.IsOk());
+	CHECK(read.Value().size() == 2);
+}
+
 TEST_CASE("options out of range are refused by name") {
 	storage::FaultFileSystem files(1);
 	storage::LogOptions options;

@@ -32,6 +32,7 @@ public:
 	}
 
 	Result<size_t> ReadAt(uint64_t offset, char *out, size_t size) override {
+		files.RunBeforeRead();
 		std::lock_guard<std::mutex> lock(files.mutex);
 		if (boot != files.boot) {
 			return Dead();
@@ -444,6 +445,22 @@ void FaultFileSystem::HangSyncs(bool hang) {
 size_t FaultFileSystem::HungCount() const {
 	std::lock_guard<std::mutex> lock(mutex);
 	return hanging ? hung_count : 0;
+}
+
+void FaultFileSystem::BeforeNextRead(std::function<void()> action) {
+	std::lock_guard<std::mutex> lock(mutex);
+	before_read = std::move(action);
+}
+
+void FaultFileSystem::RunBeforeRead() {
+	std::function<void()> action;
+	{
+		std::lock_guard<std::mutex> lock(mutex);
+		action.swap(before_read);
+	}
+	if (action) {
+		action();
+	}
 }
 
 Status FaultFileSystem::EditFile(const std::string &path, const std::function<void(std::string &)> &edit) {

@@ -63,6 +63,10 @@ public:
 	//! How many syncs wait right now.
 	size_t HungCount() const;
 
+	//! Runs `action` right before the next read, on the reading thread, without a lock held: another thread's work in
+	//! the worst moment.
+	void BeforeNextRead(std::function<void()> action);
+
 	//! Changes a file behind everybody's back, durably. NotFound.
 	Status EditFile(const std::string &path, const std::function<void(std::string &)> &edit);
 	//! What a reader sees now; empty when missing.
@@ -85,6 +89,7 @@ private:
 	};
 	using Names = std::map<std::string, std::shared_ptr<Inode>>;
 
+	void RunBeforeRead();
 	//! With the mutex held. Ok, or the power is off; `last` = the power goes off during this very call.
 	Status Begin(bool &last);
 	Status Write(Inode &inode, uint64_t offset, const std::vector<ByteView> &pieces);
@@ -114,6 +119,7 @@ private:
 	ErrorCode write_failure = ErrorCode::IoError;
 	bool hanging = false;
 	size_t hung_count = 0;
+	std::function<void()> before_read;
 };
 
 } // namespace storage
