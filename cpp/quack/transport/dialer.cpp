@@ -302,6 +302,9 @@ void PeerLink::NoteFailure(const char *event, const std::string &reason) {
 		std::lock_guard<std::mutex> guard(lock);
 		status.last_error = reason;
 	}
+	if (is_stopped) {
+		return; // wanted by this side: no news for the log
+	}
 	auto now = core.clock.Now();
 	if (reason != logged_reason || now - logged_at > REPEATED_LOG_INTERVAL) {
 		logged_reason = reason;

@@ -141,6 +141,8 @@ public:
 	virtual Status Send(const std::string &peer, std::string bytes) = 0;
 	//! Sends a request; `respond` is called exactly once, on the event loop: the answer, Unavailable (surely not
 	//! delivered), OutcomeUnknown (session lost after sending) or DeadlineExceeded (outcome unknown as well).
+	//! Overloaded (calls under way hold send_queue_bytes_max), InvalidArgument (larger than message_bytes_max here or
+	//! there). When the transport is not running, Unavailable comes on the calling thread.
 	virtual void Call(const std::string &peer, const std::string &method, std::string body, MonotonicNs timeout,
 	                  Responder respond) = 0;
 	//! Like Send, but on a lane of its own that passes queued bulk: for heartbeats and votes. Order is kept among
