@@ -236,7 +236,7 @@ private:
 		    outcome.chunks[0]->size() != 1 || !outcome.chunks[0]->GetValue(0, 0).IsNull()) {
 			return;
 		}
-		outcome.chunks[0]->SetValue(0, 0, duckdb::Value::BIGINT(static_cast<int64_t>(rows)));
+		outcome.chunks[0]->data[0].SetValue(0, duckdb::Value::BIGINT(static_cast<int64_t>(rows)));
 	}
 
 	//! Prepares for another round, or throws what the failure means.
