@@ -91,6 +91,9 @@ void ReadyLoop::Stop() {
 	{
 		std::lock_guard<std::mutex> guard(lock);
 		Status failure(ErrorCode::Unavailable, "node '" + config.node_id + "' is stopping; retry on another node");
+		while (round_next < round.size()) {
+			RefuseEvent(round[round_next++], failure);
+		}
 		for (auto &event : events) {
 			RefuseEvent(event, failure);
 		}
@@ -109,27 +112,27 @@ void ReadyLoop::Run() {
 }
 
 void ReadyLoop::RunOnce() {
-	std::vector<LoopEvent> events;
 	MonotonicNs wait = 0;
+	auto is_interrupted = false;
 	{
 		std::lock_guard<std::mutex> guard(lock);
 		wait = WaitTime();
+		is_interrupted = round_next < round.size();
 	}
-	mailbox.TakeAll(events, wait);
+	// Only this thread touches the round, except when it has ended.
+	if (!is_interrupted) {
+		round_next = 0;
+		mailbox.TakeAll(round, wait);
+	}
 	Completions calls;
 	{
 		std::lock_guard<std::mutex> guard(lock);
 		// After TakeAll: a lease read is linearizable only if the time is taken after it was asked for.
 		now = context.clock.Now();
-		if (!context.latch.IsSet()) {
-			RunLive(events);
+		if (context.latch.IsSet()) {
+			RunDegraded();
 		} else {
-			Status failure(ErrorCode::Degraded,
-			               "node '" + config.node_id + "' is out of service: " + context.latch.Reason());
-			for (auto &event : events) {
-				RefuseEvent(event, failure);
-			}
-			FailPending(failure);
+			RunLive();
 		}
 		calls.swap(completions);
 	}
@@ -147,9 +150,17 @@ void ReadyLoop::RunOnce() {
 	}
 }
 
-void ReadyLoop::RunLive(std::vector<LoopEvent> &events) {
-	for (auto &event : events) {
-		Handle(event);
+void ReadyLoop::RunDegraded() {
+	Status failure(ErrorCode::Degraded, "node '" + config.node_id + "' is out of service: " + context.latch.Reason());
+	while (round_next < round.size()) {
+		RefuseEvent(round[round_next++], failure);
+	}
+	FailPending(failure);
+}
+
+void ReadyLoop::RunLive() {
+	while (round_next < round.size()) {
+		Handle(round[round_next++]);
 	}
 	TickGroups();
 	auto is_expiry_due = now - expired_at >= EXPIRY_INTERVAL;

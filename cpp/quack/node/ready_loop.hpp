@@ -69,7 +69,8 @@ private:
 	// ready_loop.cpp: the thread, the events of raft, disk and state machine
 	void Run();
 	void RunOnce();
-	void RunLive(std::vector<LoopEvent> &events);
+	void RunLive();
+	void RunDegraded();
 	MonotonicNs WaitTime() const;
 	void Handle(LoopEvent &event);
 	void On(PeerBytes &event);
@@ -141,6 +142,9 @@ private:
 	std::map<raft::GroupId, std::unique_ptr<GroupState>> groups;
 	std::string disk_alarm;
 	MonotonicNs now = 0;
+	//! Events of the running round, and the next one to handle: a panic in between leaves the rest for the next round.
+	std::vector<LoopEvent> round;
+	size_t round_next = 0;
 	MonotonicNs expired_at = 0;
 	uint64_t refused_messages = 0;
 	Completions completions;

@@ -101,6 +101,7 @@ Status MemoryStateMachine::Apply(const std::vector<node::CommittedEntry> &entrie
 		if (!fail_on.empty() && *entry.payload == fail_on) {
 			return Status(ErrorCode::IoError, "this node cannot apply '" + fail_on + "'");
 		}
+		QUACK_CHECK(panic_on.empty() || *entry.payload != panic_on, "the test asked for it");
 		position.group = committed.group;
 		position.index = entry.index;
 		position.term = entry.term;
@@ -166,6 +167,11 @@ std::vector<std::string> MemoryStateMachine::Values() const {
 void MemoryStateMachine::FailOn(const std::string &payload) {
 	std::lock_guard<std::mutex> guard(lock);
 	fail_on = payload;
+}
+
+void MemoryStateMachine::PanicOn(const std::string &payload) {
+	std::lock_guard<std::mutex> guard(lock);
+	panic_on = payload;
 }
 
 void MemoryStateMachine::Hold(bool hold) {

@@ -44,6 +44,8 @@ public:
 	std::vector<std::string> Values() const;
 	//! Applying this payload fails like a broken disk would.
 	void FailOn(const std::string &payload);
+	//! Applying this payload breaks an invariant.
+	void PanicOn(const std::string &payload);
 	//! Apply waits while held.
 	void Hold(bool hold);
 	uint64_t CheckpointCount() const;
@@ -55,6 +57,7 @@ private:
 	std::condition_variable released;
 	ListState state;
 	std::string fail_on;
+	std::string panic_on;
 	bool is_held = false;
 	uint64_t checkpoint_count = 0;
 	uint64_t install_count = 0;
