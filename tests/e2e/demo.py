@@ -118,6 +118,7 @@ def load(
 ) -> tuple[float, Killer]:
     """Load every table; returns the seconds spent on the flights and the record of the kills."""
     session = cluster.connect()
+    session.execute("SET enable_progress_bar = false")
     for name, table in tables.items():
         session.register("source", table)
         session.execute(f"CREATE TABLE cp.main.{name} AS SELECT * FROM source LIMIT 0")
@@ -203,7 +204,7 @@ def inspect(
         same = answers(session, "cp.main.") == wanted
         right = right and same
         hashed = session.execute(
-            "SELECT table_name, row_count, hash FROM quack_state_hash('cp') ORDER BY ALL"
+            "SELECT object, rows, hash FROM quack_state_hash('cp') ORDER BY ALL"
         ).fetchall()
         hashes.add(tuple(hashed))
         flights_hash = next(one[2] for one in hashed if one[0] == "flights")
