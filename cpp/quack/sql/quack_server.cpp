@@ -162,11 +162,11 @@ void QuackServer::AddClusterHeaders(HttpServerReply &reply) const {
 	reply.headers.emplace(HEADER_VOTERS, voters);
 	if (context.replica != nullptr) {
 		reply.headers.emplace(HEADER_CATALOG_VERSION, std::to_string(context.replica->CatalogVersion()));
+		raft::LogIndex applied = 0;
 		for (auto &position : context.replica->Applied()) {
-			if (position.group == raft::ROOT_GROUP) {
-				reply.headers.emplace(HEADER_COMMIT_INDEX, std::to_string(position.index));
-			}
+			applied = position.group == raft::ROOT_GROUP ? position.index : applied;
 		}
+		reply.headers.emplace(HEADER_COMMIT_INDEX, std::to_string(applied));
 	}
 	if (context.engine != nullptr) {
 		auto leader = context.leader ? context.leader() : std::string();

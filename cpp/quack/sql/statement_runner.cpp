@@ -155,6 +155,29 @@ private:
 	duckdb::Connection &connection;
 };
 
+//! The failure that DuckDB or the catalog put into words only; Ok when there is none.
+Status StatusInWords(const duckdb::ErrorData &error) {
+	if (error.Type() != duckdb::ExceptionType::TRANSACTION) {
+		return Status::Ok();
+	}
+	auto &message = error.RawMessage();
+	// Another local transaction, the applier's among them, holds the row or the catalog entry.
+	if (message.rfind("Conflict on ", 0) == 0 || message.find("write-write conflict") != std::string::npos) {
+		return Status(ErrorCode::Conflict,
+		              message + " Another transaction changed the same row or object; repeat this one.");
+	}
+	// Fenced reads: "quack <code>: ...".
+	for (auto number = static_cast<uint8_t>(ErrorCode::InvalidArgument);
+	     number <= static_cast<uint8_t>(ErrorCode::Internal); number++) {
+		auto code = static_cast<ErrorCode>(number);
+		auto prefix = std::string("quack ") + ErrorCodeName(code) + ": ";
+		if (message.rfind(prefix, 0) == 0) {
+			return Status(code, message.substr(prefix.size()));
+		}
+	}
+	return Status::Ok();
+}
+
 bool IsRetryable(const ErrorResponse &error) {
 	auto code = CodeOf(error);
 	return code == ErrorCodeName(ErrorCode::Conflict) || code == ErrorCodeName(ErrorCode::SchemaChanged);
@@ -299,6 +322,10 @@ ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, 
 			coded.extra_info.emplace_back(EXTRA_INFO_TOKEN, catalog::RequestIdToString(request_id));
 		}
 		return coded;
+	}
+	auto in_words = StatusInWords(error);
+	if (!in_words.IsOk()) {
+		return CodedError(in_words);
 	}
 	if (error.Type() == duckdb::ExceptionType::INTERRUPT) {
 		auto deadline = execution.options.deadline;

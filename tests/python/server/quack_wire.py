@@ -36,7 +36,7 @@ ERROR_RESPONSE = 100
 
 FIXED_WIDTH = {
     10: "<?", 11: "<b", 12: "<h", 13: "<i", 14: "<q", 15: "<i", 16: "<q", 17: "<q", 18: "<q", 19: "<q", 20: "<q",
-    22: "<f", 23: "<d", 28: "<B", 29: "<H", 30: "<I", 31: "<Q", 32: "<q",
+    22: "<f", 23: "<d", 28: "<B", 29: "<H", 30: "<I", 31: "<Q", 32: "<q", 33: "<q", 34: "<q", 35: "<q",
 }  # fmt: skip
 TYPE_IDS = {
     "BOOLEAN": 10, "TINYINT": 11, "SMALLINT": 12, "INTEGER": 13, "BIGINT": 14, "DATE": 15, "TIMESTAMP": 19,
@@ -378,20 +378,31 @@ def decode_fixed(column_type: Type, data: bytes, rows: int) -> list[Any]:
     else:
         unpacked = [value for (value,) in struct.iter_unpack(FIXED_WIDTH[type_id], data)]
         if type_id == 15:
-            return [
-                datetime.date(1970, 1, 1) + datetime.timedelta(days=value) for value in unpacked
-            ]
+            return [to_date(value) for value in unpacked]
         if type_id == 19:
-            return [
-                datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=value)
-                for value in unpacked
-            ]
+            return [to_timestamp(value) for value in unpacked]
         return unpacked
     if type_id == 21:
         return [decimal.Decimal(value).scaleb(-column_type.scale) for value in integers]
     if type_id == 104:
         return [column_type.values[value] for value in integers]
     return integers
+
+
+def to_date(days: int) -> Any:
+    """A date, or the number itself where Python's dates end."""
+    try:
+        return datetime.date(1970, 1, 1) + datetime.timedelta(days=days)
+    except OverflowError:
+        return days
+
+
+def to_timestamp(microseconds: int) -> Any:
+    """A timestamp, or the number itself where Python's end."""
+    try:
+        return datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=microseconds)
+    except OverflowError:
+        return microseconds
 
 
 def write_chunk(types: list[Type], columns: list[list[Any]]) -> bytes:
@@ -510,7 +521,11 @@ class Session:
         writer.field(3).string("linux_amd64").field(4).unsigned(version).field(5).unsigned(version)
         if version == 3:
             writer.field(7).unsigned(heartbeat_s)
-        reader, self.connection_id = self.call_raw(writer.end(), CONNECTION_RESPONSE)
+        try:
+            reader, self.connection_id = self.call_raw(writer.end(), CONNECTION_RESPONSE)
+        except BaseException:
+            self.http.close()
+            raise
         reader.expect(1)
         self.server_version = reader.string()
         reader.expect(2)

@@ -51,6 +51,7 @@ class Node:
         self.log_file = log_file
         self.process: subprocess.Popen[str] | None = None
         self.tls: ssl.SSLContext | None = None
+        self.sessions: list[wire.Session] = []
 
     @property
     def port(self) -> int:
@@ -98,7 +99,13 @@ class Node:
     def sql(self, text: str) -> list[list[Any]]:
         return self.ask({"sql": text})
 
+    def close_sessions(self) -> None:
+        for session in self.sessions:
+            session.http.close()
+        self.sessions.clear()
+
     def stop(self) -> None:
+        self.close_sessions()
         if self.process is None:
             return
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -110,6 +117,7 @@ class Node:
         del rest
 
     def kill(self) -> None:
+        self.close_sessions()
         if self.process is None:
             return
         self.process.send_signal(signal.SIGKILL)
@@ -120,7 +128,9 @@ class Node:
         self.process = None
 
     def session(self, token: str = TOKEN, **options: Any) -> wire.Session:
-        return wire.Session(self.port, token, tls=self.tls, **options)
+        opened = wire.Session(self.port, token, tls=self.tls, **options)
+        self.sessions.append(opened)
+        return opened
 
     def status(self) -> dict[str, Any]:
         names = [

@@ -88,6 +88,7 @@ def test_conflicting_updates_are_retried(trio):
         "SELECT n FROM counter", headers={"X-Quack-Consistency": "linearizable"}
     )
     assert rows == [(sum(done),)]
+    assert all(error.code == "conflict" for error in failed), failed
     assert sum(done) >= 20
 
 
