@@ -298,6 +298,8 @@ def read_values(reader: Reader, column_type: Type, rows: int) -> list[Any]:
             children.append(read_vector(reader, child_type, rows))
             reader.end()
         names = [name for name, _ in column_type.children]
+        if not children:
+            return [{} for _ in range(rows)]
         return [dict(zip(names, row, strict=True)) for row in zip(*children, strict=True)]
     if type_id in (101, 102):
         return read_lists(reader, column_type, rows)
