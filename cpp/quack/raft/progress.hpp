@@ -43,6 +43,8 @@ struct Progress {
 	LogIndex next = 1;
 	//! Probe only: the probe is out; wait for its answer or a heartbeat response.
 	bool probe_sent = false;
+	//! Newest heartbeat round when the probe left.
+	uint64_t probe_round = 0;
 	//! Snapshot only: position asked for.
 	LogIndex snapshot_index = 0;
 	//! When a SnapshotRequest last left; the pace of repeats. INT64_MIN = never.

@@ -21,11 +21,13 @@ void Core::RecvHeartbeatResponse(const Message &message) {
 		}
 		CompleteReads();
 	}
-	// Heals lost appends and lost answers: ask again from where we believe the follower to be.
-	peer->probe_sent = false;
-	if (peer->state == Progress::State::Snapshot) {
+	// Heals lost appends and lost answers: ask again from where we believe the follower to be. Not after the round that
+	// left together with a probe: the probe's answer waits for a disk and is merely later.
+	bool is_probe_fresh = peer->probe_sent && message.context <= peer->probe_round + 1;
+	if (peer->state == Progress::State::Snapshot || (peer->state == Progress::State::Probe && is_probe_fresh)) {
 		return;
 	}
+	peer->probe_sent = false;
 	if (peer->match < log.LastIndex() || peer->state == Progress::State::Probe) {
 		auto had = ready.messages.size();
 		SendAppends(message.from, *peer);

@@ -153,6 +153,7 @@ bool Core::SendOneAppend(NodeId to, Progress &peer) {
 	peer.commit_sent = std::max(peer.commit_sent, std::min(commit_index, last));
 	if (peer.state == Progress::State::Probe) {
 		peer.probe_sent = true;
+		peer.probe_round = round_number;
 	} else if (!request.entries.empty()) {
 		peer.inflights.Add(last, bytes);
 		peer.next = last + 1;
