@@ -38,6 +38,8 @@ const char *EventKindName(EventKind kind) {
 	                                    "nemesis",
 	                                    "leader_strike",
 	                                    "sync_strike",
+	                                    "lease_attack",
+	                                    "forced_campaign",
 	                                    "nemesis_end",
 	                                    "heal",
 	                                    "progress_check"};

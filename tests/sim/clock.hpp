@@ -27,6 +27,8 @@ enum class EventKind : uint8_t {
 	Nemesis,           //! arg = fault kind
 	LeaderStrike,      //! node
 	SyncStrike,        //! node
+	LeaseAttack,       //! node = the leader, arg = bit mask of the slots it still hears
+	ForcedCampaign,    //! node, arg = how many more
 	NemesisEnd,        //! arg = fault kind, node
 	Heal,
 	ProgressCheck,

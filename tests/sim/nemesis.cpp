@@ -58,6 +58,8 @@ MonotonicNs Nemesis::IntervalOf(Fault fault) const {
 		return s.campaign_interval;
 	case Fault::Checkpoint:
 		return s.checkpoint_interval;
+	case Fault::Lease:
+		return s.lease_attack_interval;
 	}
 	return 0;
 }
@@ -70,7 +72,7 @@ void Nemesis::ScheduleNext(Fault fault) {
 }
 
 void Nemesis::Start() {
-	for (uint8_t fault = 0; fault <= static_cast<uint8_t>(Fault::Checkpoint); fault++) {
+	for (uint8_t fault = 0; fault <= static_cast<uint8_t>(Fault::Lease); fault++) {
 		ScheduleNext(static_cast<Fault>(fault));
 	}
 	if (world.settings.drift_ppm == 0) {
@@ -104,6 +106,20 @@ void Nemesis::Handle(const SimEvent &event) {
 			CrashOne(node, CrashKind::PowerLoss, std::min(world.settings.delay_max, world.settings.downtime_max));
 		}
 		return;
+	case EventKind::LeaseAttack:
+		if (same_life && node.Role() == raft::Role::Leader) {
+			FinishLeaseAttack(node, event.arg);
+		}
+		return;
+	case EventKind::ForcedCampaign:
+		if (same_life && !node.IsPaused() && node.Role() != raft::Role::Leader) {
+			node.Step(raft::CampaignEvent());
+		}
+		if (event.arg > 0) {
+			world.queue.Push(world.settings.config.election_timeout / 50, event.kind, event.node, event.life,
+			                 event.arg - 1);
+		}
+		return;
 	case EventKind::Restart:
 		if (!node.IsAlive()) {
 			ReplaceIfUnused(node);
@@ -130,9 +146,69 @@ void Nemesis::StrikeLeader(SimNode &node) {
 	world.trace.Print("%10.3f  node %llu is cut off", static_cast<double>(world.queue.Now()) / NS_PER_MS,
 	                  static_cast<unsigned long long>(node.Id()));
 	// Long enough for the others to elect: the next strike moves the cut to the next leader.
-	world.queue.Push(world.settings.config.election_timeout * 2 + UpTo(world.settings.config.election_timeout * 3),
-	                 EventKind::NemesisEnd, 0, 0,
+	MonotonicNs timeout = world.settings.config.election_timeout;
+	EndPartitionAfter(timeout * 2 + UpTo(timeout * 3));
+}
+
+void Nemesis::EndPartitionAfter(MonotonicNs delay) {
+	world.queue.Push(delay, EventKind::NemesisEnd, 0, 0,
 	                 ++partition_generation << 8 | static_cast<uint64_t>(Fault::Partition));
+}
+
+void Nemesis::BeginLeaseAttack() {
+	SimNode *leader = cluster.CurrentLeader();
+	if (!leader) {
+		return;
+	}
+	world.coverage.lease_attacks++;
+	const auto &voters = leader->MembershipInForce().voters;
+	// With half of the voters besides itself the leader keeps its quorum, and with one less it would not.
+	uint64_t quorum_mask = 0;
+	size_t first = prng.Below(voters.size());
+	size_t wanted = voters.size() / 2;
+	SimNode *rival = nullptr;
+	for (size_t i = 0; i < voters.size(); i++) {
+		raft::NodeId id = voters[(first + i) % voters.size()];
+		SimNode *node = cluster.Find(id);
+		if (!node || node == leader) {
+			continue;
+		}
+		if (wanted > 0) {
+			wanted--;
+			quorum_mask |= 1ULL << SlotOf(id);
+		} else {
+			rival = node;
+		}
+	}
+	MonotonicNs timeout = world.settings.config.election_timeout;
+	world.network.Isolate(leader->Slot(), quorum_mask);
+	EndPartitionAfter(timeout * 4);
+	world.trace.Print("%10.3f  lease attack on node %llu", static_cast<double>(world.queue.Now()) / NS_PER_MS,
+	                  static_cast<unsigned long long>(leader->Id()));
+	if (world.settings.drift_ppm != 0) {
+		auto half = static_cast<int32_t>(world.settings.drift_ppm * 47 / 100);
+		for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
+			cluster.At(slot).SetClockRate(slot == leader->Slot() ? -half : half);
+		}
+	}
+	if (rival && rival->IsAlive()) {
+		world.queue.Push(timeout, EventKind::ForcedCampaign, static_cast<uint16_t>(rival->Slot()), rival->Life(), 150);
+	}
+	world.queue.Push(timeout + UpTo(timeout), EventKind::LeaseAttack, static_cast<uint16_t>(leader->Slot()),
+	                 leader->Life(), quorum_mask);
+}
+
+void Nemesis::FinishLeaseAttack(SimNode &leader, uint64_t quorum_mask) {
+	bool restart = prng.Chance(1, 2);
+	if (!restart || prng.Chance(1, 2)) {
+		world.network.Isolate(leader.Slot());
+		EndPartitionAfter(world.settings.config.election_timeout * 2);
+	}
+	for (uint32_t slot = 0; restart && slot < cluster.SlotCount(); slot++) {
+		if ((quorum_mask >> slot & 1) != 0 && cluster.At(slot).IsAlive()) {
+			CrashOne(cluster.At(slot), CrashKind::Process, world.settings.config.election_timeout / 20);
+		}
+	}
 }
 
 SimNode *Nemesis::Victim(uint32_t leader_percent) {
@@ -153,14 +229,16 @@ void Nemesis::Strike(Fault fault) {
 		world.coverage.partitions++;
 		world.network.Partition(s.SlotCount());
 		world.trace.Print("%10.3f  partition", now_ms);
-		world.queue.Push(1 + UpTo(s.partition_duration_max), EventKind::NemesisEnd, 0, 0,
-		                 ++partition_generation << 8 | static_cast<uint64_t>(fault));
+		EndPartitionAfter(1 + UpTo(s.partition_duration_max));
 		return;
 	case Fault::Crash:
 		CrashSome();
 		return;
 	case Fault::Membership:
 		ChangeMembership();
+		return;
+	case Fault::Lease:
+		BeginLeaseAttack();
 		return;
 	default:
 		break;

@@ -13,7 +13,7 @@ public:
 	Nemesis(World &world, Cluster &cluster);
 
 	void Start();
-	//! Nemesis, NemesisEnd, LeaderStrike, SyncStrike and Restart events.
+	//! Events of faults, from Nemesis to ForcedCampaign, and Restart.
 	void Handle(const SimEvent &event);
 	//! Ends every fault: links open, disks fast, nobody paused, everybody running. Nothing new from now on.
 	void Heal();
@@ -29,6 +29,7 @@ private:
 		Transfer,
 		Campaign,
 		Checkpoint,
+		Lease,
 	};
 
 	MonotonicNs IntervalOf(Fault fault) const;
@@ -36,6 +37,10 @@ private:
 	void Strike(Fault fault);
 	void EndFault(const SimEvent &event);
 	void StrikeLeader(SimNode &node);
+	void BeginLeaseAttack();
+	void FinishLeaseAttack(SimNode &leader, uint64_t quorum_mask);
+	//! The current partition ends after `delay`, unless another replaces it.
+	void EndPartitionAfter(MonotonicNs delay);
 	void CrashSome();
 	void CrashOne(SimNode &node, CrashKind kind, MonotonicNs downtime_max);
 	void ChangeMembership();

@@ -116,11 +116,12 @@ void Network::Partition(uint32_t slot_count) {
 	}
 }
 
-void Network::Isolate(uint32_t slot) {
+void Network::Isolate(uint32_t slot, uint64_t except_mask) {
 	HealPartition();
 	for (uint32_t other = 0; other < SLOTS_MAX; other++) {
-		cut[slot][other] = other != slot;
-		cut[other][slot] = other != slot;
+		bool across = other != slot && (except_mask >> other & 1) == 0;
+		cut[slot][other] = across;
+		cut[other][slot] = across;
 	}
 }
 

@@ -46,8 +46,8 @@ public:
 	}
 	//! Replaces the current partition by a random one.
 	void Partition(uint32_t slot_count);
-	//! Replaces the current partition by one around a single slot.
-	void Isolate(uint32_t slot);
+	//! Replaces the current partition: the slot hears and reaches only the slots of the bit mask.
+	void Isolate(uint32_t slot, uint64_t except_mask = 0);
 	void HealPartition();
 	//! No more loss, duplicates or long delays from now on; what is in flight stays.
 	void Calm();

@@ -358,6 +358,11 @@ void SimNode::OnSyncDone(uint64_t seq) {
 			installing = false;
 			world.coverage.snapshots_installed++;
 			Step(*gate.installed);
+			if (!(membership == gate.installed->snapshot.membership)) {
+				world.sink.Report("membership", "node " + std::to_string(id) + " installed a snapshot with " +
+				                                    Describe(gate.installed->snapshot.membership) + " but holds " +
+				                                    Describe(membership));
+			}
 		}
 	}
 	if (core && !gated.empty()) {

@@ -71,7 +71,8 @@ void DrawNodeFaults(Prng &prng, Settings &s) {
 	s.process_crash_percent = Pick<uint32_t>(prng, {0, 30, 100});
 	s.leader_strike_percent = Pick<uint32_t>(prng, {0, 0, 0, 50, 95});
 	s.leader_strike_delay_max = s.delay_max * Pick<MonotonicNs>(prng, {2, 6, 20});
-	s.sync_strike_permille = Pick<uint32_t>(prng, {0, 0, 3, 30});
+	s.sync_strike_permille = Pick<uint32_t>(prng, {0, 0, 3, 30, 150});
+	s.lease_attack_interval = Interval(prng, 25, timeout * 3, timeout * 6);
 	s.sync_latency_min = timeout / Pick<MonotonicNs>(prng, {5000, 1000, 200});
 	s.sync_latency_max = s.sync_latency_min + timeout / Pick<MonotonicNs>(prng, {1000, 100, 20});
 	s.slow_disk_interval = Interval(prng, 40, timeout * 2, timeout * 8);
@@ -155,8 +156,9 @@ std::string Settings::ToString() const {
 	    << "\n  crash: interval_ms=" << ms(crash_interval) << " downtime_max_ms=" << ms(downtime_max)
 	    << " process_crash_percent=" << process_crash_percent << " leader_strike_percent=" << leader_strike_percent
 	    << " leader_strike_delay_max_ms=" << ms(leader_strike_delay_max)
-	    << " sync_strike_permille=" << sync_strike_permille << "\n  disk: sync_latency_ms=" << ms(sync_latency_min)
-	    << ".." << ms(sync_latency_max) << " slow_disk_interval_ms=" << ms(slow_disk_interval)
+	    << " sync_strike_permille=" << sync_strike_permille << " lease_attack_interval_ms=" << ms(lease_attack_interval)
+	    << "\n  disk: sync_latency_ms=" << ms(sync_latency_min) << ".." << ms(sync_latency_max)
+	    << " slow_disk_interval_ms=" << ms(slow_disk_interval)
 	    << " slow_disk_duration_max_ms=" << ms(slow_disk_duration_max) << " slow_disk_factor=" << slow_disk_factor
 	    << "\n  clock: drift_ppm=" << drift_ppm << " drift_change_interval_ms=" << ms(drift_change_interval)
 	    << " pause_interval_ms=" << ms(pause_interval) << " pause_max_ms=" << ms(pause_max)

@@ -56,6 +56,9 @@ struct Settings {
 	uint32_t leader_strike_percent = 0;
 	MonotonicNs leader_strike_delay_max = 0;
 	uint32_t sync_strike_permille = 0;
+	//! Every so often a lease is put to the test: the leader keeps contact to a bare quorum, whose members then go down
+	//! for a moment or lose it too, while another node campaigns again and again.
+	MonotonicNs lease_attack_interval = 0;
 
 	MonotonicNs sync_latency_min = 0;
 	MonotonicNs sync_latency_max = 0;

@@ -112,6 +112,8 @@ private:
 		case EventKind::NemesisEnd:
 		case EventKind::LeaderStrike:
 		case EventKind::SyncStrike:
+		case EventKind::LeaseAttack:
+		case EventKind::ForcedCampaign:
 		case EventKind::Restart:
 			nemesis.Handle(event);
 			return;
@@ -188,6 +190,12 @@ private:
 			world.state_machine_safety.OnSameIndex(first->Id(), first->Machine().HistoryHash(), id,
 			                                       node->Machine().HistoryHash());
 			world.lost_write.CheckFinal(id, node->Machine().AppliedOps());
+			if (!(node->MembershipInForce() == first->MembershipInForce())) {
+				world.sink.Report("membership", "nodes " + std::to_string(first->Id()) + " and " + std::to_string(id) +
+				                                    " hold equal logs but different memberships: " +
+				                                    Describe(first->MembershipInForce()) + " and " +
+				                                    Describe(node->MembershipInForce()));
+			}
 			if (cluster.GlobalCommitIndex() > node->Machine().AppliedIndex()) {
 				world.sink.Report("leader_completeness",
 				                  "node " + std::to_string(id) + " ends at index " +

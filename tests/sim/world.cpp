@@ -19,6 +19,7 @@ const Counter COUNTERS[] = {
     {"lost_writes_at_crash", &Coverage::lost_writes_at_crash},
     {"logs_reset_at_recovery", &Coverage::logs_reset_at_recovery},
     {"leaders_struck", &Coverage::leaders_struck},
+    {"lease_attacks", &Coverage::lease_attacks},
     {"partitions", &Coverage::partitions},
     {"pauses", &Coverage::pauses},
     {"slow_disks", &Coverage::slow_disks},

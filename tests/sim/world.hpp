@@ -30,6 +30,7 @@ struct Coverage {
 	uint64_t logs_reset_at_recovery = 0;
 	uint64_t partitions = 0;
 	uint64_t leaders_struck = 0;
+	uint64_t lease_attacks = 0;
 	uint64_t pauses = 0;
 	uint64_t slow_disks = 0;
 	uint64_t memberships_committed = 0;

@@ -6,9 +6,22 @@ namespace quack {
 namespace sim {
 
 void DurabilityChecker::OnSend(const raft::Message &message, const LogImage &synced) {
-	std::string who = "node " + std::to_string(message.from);
 	if (message.reject || synced.hard_state.term > message.term) {
 		return;
+	}
+	std::string who = "node " + std::to_string(message.from);
+	if (message.type == raft::MessageType::VoteRequest && !message.pre_vote) {
+		if (synced.hard_state.term != message.term || synced.hard_state.voted_for != message.from) {
+			sink.Report("durability", who + " asks for votes in term " + std::to_string(message.term) +
+			                              " before its own vote is durable");
+		}
+	}
+	bool leads = message.type == raft::MessageType::AppendRequest ||
+	             message.type == raft::MessageType::HeartbeatRequest ||
+	             message.type == raft::MessageType::SnapshotRequest;
+	if (leads && synced.hard_state.term != message.term) {
+		sink.Report("durability",
+		            who + " leads term " + std::to_string(message.term) + " before that term is durable there");
 	}
 	if (message.type == raft::MessageType::VoteResponse && !message.pre_vote) {
 		if (synced.hard_state.term != message.term || synced.hard_state.voted_for != message.to) {

@@ -218,8 +218,20 @@ TEST_CASE("durability: a vote and an acknowledgement that leave before their byt
 	acknowledgement.to = 2;
 	acknowledgement.term = 3;
 	acknowledgement.log_index = 2;
+	raft::Message request;
+	request.type = raft::MessageType::VoteRequest;
+	request.from = 2;
+	request.to = 1;
+	request.term = 3;
+	raft::Message heartbeat;
+	heartbeat.type = raft::MessageType::HeartbeatRequest;
+	heartbeat.from = 2;
+	heartbeat.to = 1;
+	heartbeat.term = 3;
 	checker.OnSend(vote, synced);
 	checker.OnSend(acknowledgement, synced);
+	checker.OnSend(request, synced);
+	checker.OnSend(heartbeat, synced);
 	CHECK_FALSE(sink.Any());
 	SUBCASE("vote for another") {
 		vote.to = 3;
@@ -228,6 +240,14 @@ TEST_CASE("durability: a vote and an acknowledgement that leave before their byt
 	SUBCASE("vote in a term that is not durable") {
 		vote.term = 4;
 		checker.OnSend(vote, synced);
+	}
+	SUBCASE("own vote") {
+		request.term = 4;
+		checker.OnSend(request, synced);
+	}
+	SUBCASE("own term") {
+		heartbeat.term = 4;
+		checker.OnSend(heartbeat, synced);
 	}
 	SUBCASE("acknowledgement") {
 		acknowledgement.log_index = 3;
