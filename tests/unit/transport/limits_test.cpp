@@ -100,7 +100,10 @@ private:
 		                   [this, pipe, &in, &out, buffer](const asio::error_code &error, size_t size) {
 			                   asio::error_code ignored;
 			                   if (error) {
-				                   out.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+				                   // A frozen link does not tell one side that the other has left.
+				                   if (!is_frozen) {
+					                   out.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+				                   }
 				                   return;
 			                   }
 			                   if (!is_frozen) {
