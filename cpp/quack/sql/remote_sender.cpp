@@ -7,6 +7,7 @@
 
 #include "quack/sql/remote_catalog_entry.hpp"
 #include "quack/sql/remote_transaction.hpp"
+#include "quack/sql/sql_error.hpp"
 
 namespace quack {
 namespace sql {
@@ -106,14 +107,25 @@ private:
 				return failure;
 			}
 		}
-		while (sent < batches.size()) {
+		while (sent < batches.size() && !ended_early) {
 			if (auto failure = SendBatch(sent + 1, batches[sent], budget)) {
-				return failure;
+				return EndsEarly(*failure) ? nullptr : std::move(failure);
 			}
 			sent++;
 			ForgetSent();
 		}
-		return complete && !terminated ? SendEnd(budget) : nullptr;
+		if (!complete || terminated || ended_early) {
+			return nullptr;
+		}
+		auto failure = SendEnd(budget);
+		return failure && EndsEarly(*failure) ? nullptr : std::move(failure);
+	}
+
+	//! The statement ended without reading its rows: the node knows its outcome already, because an earlier attempt under
+	//! the same request id committed, or because it failed. Its result tells which.
+	bool EndsEarly(const Attempt &failure) {
+		ended_early = failure.is_error && CodeOf(failure.error) == ErrorCodeName(ErrorCode::NotFound);
+		return ended_early;
 	}
 
 	Failure Open(ClientContext &, const RemoteBudget &budget) {
@@ -277,6 +289,7 @@ private:
 		session.reset();
 		sent = 0;
 		terminated = false;
+		ended_early = false;
 	}
 
 	//! Above the bound the oldest batches go; after that a lost node cannot be made good.
@@ -309,6 +322,7 @@ private:
 	bool complete = false;
 	bool terminated = false;
 	bool finished = false;
+	bool ended_early = false;
 	bool maybe_done = false; //! some node may have committed it
 	RemoteStreamStart outcome;
 };

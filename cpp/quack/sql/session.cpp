@@ -254,7 +254,8 @@ std::shared_ptr<ClientStream> Session::FindStream(const std::string &id) {
 	std::lock_guard<std::mutex> guard(lock);
 	auto entry = streams.find(id);
 	if (entry == streams.end()) {
-		throw InvalidInputException("No statement of this session reads the stream '%s'", id);
+		ThrowCoded(Status(ErrorCode::NotFound, "No statement of this session reads the stream '" + id +
+		                                           "'; fetch its result to learn how it ended"));
 	}
 	return entry->second;
 }
