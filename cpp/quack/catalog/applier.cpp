@@ -241,12 +241,7 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 			touched = true;
 			effects.Execute();
 			staged.data_rows += effects.Rows();
-			for (auto &move : effects.TakeSequenceMoves()) {
-				if (entry.header.incarnation != core.incarnation) {
-					staged.sequence_moves.push_back(std::move(move));
-				}
-			}
-			Stage(committed, entry, staged);
+			Stage(committed, entry, effects.TakeSequenceMoves(), staged);
 		} catch (Rejected &rejected) {
 			if (touched) {
 				throw Stop {position, rejected.status};
@@ -324,19 +319,32 @@ Status Applier::CheckSequences(const DecodedEntry &entry, const Staged &staged) 
 	return Status::Ok();
 }
 
+void Applier::StageSequence(const DecodedEntry &entry, raft::LogIndex index, SequenceMove move, Staged &staged) {
+	auto key = move.effect->object.Key();
+	auto known = core.state.sequences.find(key);
+	auto before = known != core.state.sequences.end() ? known->second : SequenceUsers();
+	auto &users = staged.sequences.emplace(key, before).first->second;
+	bool newest = users.Record(entry.header.incarnation, index, move.use.usage_count);
+	staged.state_rows.push_back({index, StateKind::Sequence, key, EncodeSequenceUsers(users)});
+	// The node that drew the values stands there or further already.
+	if (newest && entry.header.incarnation != core.incarnation) {
+		staged.sequence_moves.push_back(std::move(move));
+	}
+}
+
 //! Notes what the executed entry changed.
-void Applier::Stage(const node::CommittedEntry &committed, const DecodedEntry &entry, Staged &staged) {
+void Applier::Stage(const node::CommittedEntry &committed, const DecodedEntry &entry, std::vector<SequenceMove> moves,
+                    Staged &staged) {
 	auto index = committed.entry.index;
+	for (auto &move : moves) {
+		StageSequence(entry, index, std::move(move), staged);
+	}
 	for (auto &effect : entry.effects) {
 		auto key = effect.object.Key();
 		if (effect.kind == EffectKind::SequenceState) {
-			auto known = core.state.sequences.find(key);
-			auto &users = staged.sequences.emplace(key, known != core.state.sequences.end() ? known->second
-			                                                                                : SequenceUsers())
-			                  .first->second;
-			users.Record(entry.header.incarnation, index);
-			staged.state_rows.push_back({index, StateKind::Sequence, key, EncodeSequenceUsers(users)});
-		} else if (effect.kind == EffectKind::Ddl) {
+			continue;
+		}
+		if (effect.kind == EffectKind::Ddl) {
 			staged.has_ddl = true;
 			for (auto &name : effect.touched) {
 				staged.touched.push_back(name.Key());
@@ -405,8 +413,8 @@ void Applier::EvictLocalWriters() {
 	if (!database) {
 		return;
 	}
-	auto evicted = core.transactions.EvictWriters(
-	    *database, Status(ErrorCode::Conflict, "a committed transaction needed rows or catalog entries that this "
+	auto evicted = core.transactions.Evict(
+	    *database, false, Status(ErrorCode::Conflict, "a committed transaction needed rows or catalog entries that this "
 	                                           "transaction had changed; retry"));
 	core.local_evictions += evicted;
 	if (evicted > 0) {

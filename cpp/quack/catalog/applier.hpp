@@ -49,7 +49,9 @@ private:
 	void ApplyNormal(ApplySession &session, const node::CommittedEntry &committed, size_t position, Staged &staged);
 	Status Check(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const;
 	Status CheckSequences(const DecodedEntry &entry, const Staged &staged) const;
-	void Stage(const node::CommittedEntry &committed, const DecodedEntry &entry, Staged &staged);
+	void Stage(const node::CommittedEntry &committed, const DecodedEntry &entry, std::vector<SequenceMove> moves,
+	           Staged &staged);
+	void StageSequence(const DecodedEntry &entry, raft::LogIndex index, SequenceMove move, Staged &staged);
 	void Publish(Staged &staged);
 	raft::LogIndex ObjectVersion(const std::string &key) const;
 	void EvictLocalWriters();

@@ -7,10 +7,12 @@
 #include "duckdb/catalog/catalog_entry/schema_catalog_entry.hpp"
 #include "duckdb/catalog/catalog_entry/sequence_catalog_entry.hpp"
 #include "duckdb/catalog/catalog_entry/trigger_catalog_entry.hpp"
+#include "duckdb/catalog/catalog_search_path.hpp"
 #include "duckdb/common/enums/undo_flags.hpp"
 #include "duckdb/common/serializer/binary_deserializer.hpp"
 #include "duckdb/common/serializer/binary_serializer.hpp"
 #include "duckdb/common/serializer/memory_stream.hpp"
+#include "duckdb/main/client_data.hpp"
 #include "duckdb/parser/constraints/foreign_key_constraint.hpp"
 #include "duckdb/parser/parsed_data/alter_table_info.hpp"
 #include "duckdb/parser/parsed_data/create_info.hpp"
@@ -307,6 +309,9 @@ void Capture::WriteInserts() {
 
 void Capture::WriteSequences() {
 	for (auto *value : sequences) {
+		if (dropped_sequences.count(SequenceStateOf(*value->entry).get()) != 0) {
+			continue;
+		}
 		SequenceUse use;
 		use.usage_count = value->usage_count;
 		use.counter = value->counter;
@@ -380,7 +385,8 @@ void Capture::OnCreate(duckdb::CatalogEntry &created) {
 			}
 		}
 	}
-	writer->AddDdl(DdlAction::Create, uint8_t(created.type), name, touched, SerializeCreateInfo(*created.GetInfo()));
+	auto definition = SerializeCreateInfo(*created.GetInfo());
+	AddDdl(DdlAction::Create, created.type, name, std::move(touched), definition);
 }
 
 void Capture::OnAlter(duckdb::CatalogEntry &before, duckdb::CatalogEntry &after, duckdb::data_ptr_t extra) {
@@ -402,8 +408,11 @@ void Capture::OnAlter(duckdb::CatalogEntry &before, duckdb::CatalogEntry &after,
 	RefuseMetaSchema(name);
 	auto old_name = name;
 	old_name.name = before.name.GetIdentifierName();
-	writer->AddDdl(DdlAction::Alter, uint8_t(after.type), old_name, {name, old_name},
-	               ByteView(reinterpret_cast<const char *>(bytes), size));
+	// The statement's own name: after a rename the entries' names no longer say which one was altered.
+	auto altered = name;
+	altered.name = alter.GetQualifiedName().Name().GetIdentifierName();
+	AddDdl(DdlAction::Alter, after.type, altered, {name, old_name, altered},
+	       ByteView(reinterpret_cast<const char *>(bytes), size));
 }
 
 void Capture::OnDrop(duckdb::CatalogEntry &dropped) {
@@ -426,6 +435,9 @@ void Capture::OnDrop(duckdb::CatalogEntry &dropped) {
 	RefuseMetaSchema(name);
 	std::vector<ObjectName> touched {name};
 	std::string table;
+	if (dropped.type == CatalogType::SEQUENCE_ENTRY) {
+		dropped_sequences.insert(SequenceStateOf(dropped.Cast<duckdb::SequenceCatalogEntry>()).get());
+	}
 	if (dropped.type == CatalogType::INDEX_ENTRY) {
 		table = dropped.Cast<duckdb::IndexCatalogEntry>().GetTableName().GetIdentifierName();
 	}
@@ -435,7 +447,29 @@ void Capture::OnDrop(duckdb::CatalogEntry &dropped) {
 	if (!table.empty()) {
 		touched.push_back(ObjectName {name.schema, table});
 	}
-	writer->AddDdl(DdlAction::Drop, uint8_t(dropped.type), name, touched, table);
+	AddDdl(DdlAction::Drop, dropped.type, name, std::move(touched), table);
+}
+
+void Capture::AddDdl(DdlAction action, CatalogType type, const ObjectName &object, std::vector<ObjectName> touched,
+                     ByteView definition) {
+	Effect effect;
+	effect.action = action;
+	effect.catalog_type = uint8_t(type);
+	effect.object = object;
+	effect.touched = std::move(touched);
+	effect.definition = definition;
+	if (auto context = transaction.context.lock()) {
+		for (auto &entry : duckdb::ClientData::Get(*context).catalog_search_path->GetSetPaths()) {
+			if (entry.GetCatalog() == duckdb::Identifier(CATALOG_NAME)) {
+				std::vector<std::string> schema;
+				for (auto &part : entry.GetSchemaPath()) {
+					schema.push_back(part.GetIdentifierName());
+				}
+				effect.search_path.push_back(std::move(schema));
+			}
+		}
+	}
+	writer->AddDdl(effect);
 }
 
 } // namespace catalog

@@ -48,6 +48,8 @@ private:
 	void OnCreate(duckdb::CatalogEntry &created);
 	void OnAlter(duckdb::CatalogEntry &before, duckdb::CatalogEntry &after, duckdb::data_ptr_t extra);
 	void OnDrop(duckdb::CatalogEntry &dropped);
+	void AddDdl(DdlAction action, duckdb::CatalogType type, const ObjectName &object, std::vector<ObjectName> touched,
+	            ByteView definition);
 	void FlushRows();
 	void WriteDeletes(TableRows &rows);
 	void WriteUpdates(TableRows &rows);
@@ -58,6 +60,7 @@ private:
 	EffectWriter *writer = nullptr;
 	std::vector<std::unique_ptr<TableRows>> pending;
 	std::vector<duckdb::SequenceValue *> sequences;
+	std::set<const void *> dropped_sequences; //! their SequenceState
 	//! Tables with updates before a DDL action of the same transaction.
 	std::set<const duckdb::DataTableInfo *> updated_before_ddl;
 };

@@ -25,9 +25,10 @@ namespace quack {
 namespace catalog {
 namespace {
 
-//! How long a checkpoint waits for local writers before it aborts them.
-constexpr MonotonicNs CHECKPOINT_PATIENCE = 2 * NS_PER_SECOND;
-constexpr MonotonicNs CHECKPOINT_LIMIT = 60 * NS_PER_SECOND;
+//! One call waits this long for the checkpoint lock: the applier waits too.
+constexpr MonotonicNs CHECKPOINT_WAIT = 200 * NS_PER_MS;
+//! The same after transactions were aborted for it.
+constexpr MonotonicNs CHECKPOINT_WAIT_AFTER_EVICTION = 2 * NS_PER_SECOND;
 
 Status SystemError(const std::string &what, const std::string &path) {
 	auto code = errno == ENOSPC || errno == EDQUOT ? ErrorCode::DiskFull : ErrorCode::IoError;
@@ -155,28 +156,43 @@ Status CopyBytes(int from, int to, uint64_t bytes, const std::string &path) {
 	return Status::Ok();
 }
 
-//! The exclusive checkpoint lock. Local writers hold it shared while they are open.
-Result<duckdb::unique_ptr<duckdb::StorageLockKey>> LockForCheckpoint(ReplicaCore &core,
-                                                                    duckdb::AttachedDatabase &database) {
+using CheckpointKey = duckdb::unique_ptr<duckdb::StorageLockKey>;
+
+CheckpointKey TryLock(duckdb::AttachedDatabase &database, MonotonicNs wait) {
 	auto &manager = duckdb::DuckTransactionManager::Get(database);
 	SystemClock clock;
-	auto start = clock.Now();
+	auto end = clock.Now() + wait;
 	for (;;) {
-		auto lock = manager.TryGetCheckpointLock();
-		if (lock) {
-			return lock;
+		auto key = manager.TryGetCheckpointLock();
+		if (key || clock.Now() > end) {
+			return key;
 		}
-		auto waited = clock.Now() - start;
-		if (waited > CHECKPOINT_LIMIT) {
-			return Status(ErrorCode::Unavailable, "checkpoint: local writers did not end in time");
-		}
-		if (waited > CHECKPOINT_PATIENCE) {
-			core.local_evictions += core.transactions.EvictWriters(
-			    database, Status(ErrorCode::Conflict, "the transaction was open for so long that it blocked a "
-			                                          "checkpoint; retry"));
-		}
-		std::this_thread::sleep_for(std::chrono::milliseconds(5));
+		std::this_thread::sleep_for(std::chrono::milliseconds(2));
 	}
+}
+
+//! The exclusive checkpoint lock. Open writers hold it shared; so do committed updates that an open reader's snapshot
+//! does not see yet. What blocks it for longer than the patience allows is aborted.
+Result<CheckpointKey> LockForCheckpoint(ReplicaCore &core, duckdb::AttachedDatabase &database) {
+	auto key = TryLock(database, core.closing ? 0 : CHECKPOINT_WAIT);
+	auto now = SystemClock().Now();
+	if (!key) {
+		core.checkpoint_blocked_since = core.checkpoint_blocked_since == 0 ? now : core.checkpoint_blocked_since;
+		auto blocked = now - core.checkpoint_blocked_since;
+		bool evict_readers = core.closing || blocked >= core.options.checkpoint_reader_patience;
+		if (!evict_readers && blocked < core.options.checkpoint_writer_patience) {
+			return Status(ErrorCode::Unavailable, "checkpoint postponed: an open transaction needs what it would remove");
+		}
+		core.local_evictions += core.transactions.Evict(
+		    database, evict_readers,
+		    Status(ErrorCode::Conflict, "the transaction was open for so long that it blocked a checkpoint; retry"));
+		key = TryLock(database, CHECKPOINT_WAIT_AFTER_EVICTION);
+	}
+	if (!key) {
+		return Status(ErrorCode::Unavailable, "checkpoint postponed: open readers need what it would remove");
+	}
+	core.checkpoint_blocked_since = 0;
+	return key;
 }
 
 Status CheckpointAttached(ReplicaCore &core) {
@@ -371,8 +387,8 @@ Status InstallFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner,
 			return status;
 		}
 		if (auto database = core.Attached()) {
-			core.local_evictions += core.transactions.EvictWriters(
-			    *database, Status(ErrorCode::Conflict, "the node installed a snapshot; retry"));
+			core.local_evictions += core.transactions.Evict(
+			    *database, false, Status(ErrorCode::Conflict, "the node installed a snapshot; retry"));
 		}
 		status = DetachFile(core);
 		if (!status.IsOk()) {

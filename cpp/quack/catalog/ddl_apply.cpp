@@ -1,9 +1,11 @@
 #include "duckdb/catalog/catalog.hpp"
 #include "duckdb/catalog/catalog_entry/duck_table_entry.hpp"
+#include "duckdb/catalog/catalog_search_path.hpp"
 #include "duckdb/common/serializer/binary_deserializer.hpp"
 #include "duckdb/common/serializer/memory_stream.hpp"
 #include "duckdb/main/attached_database.hpp"
 #include "duckdb/main/client_context.hpp"
+#include "duckdb/main/client_data.hpp"
 #include "duckdb/main/connection.hpp"
 #include "duckdb/parser/parsed_data/alter_info.hpp"
 #include "duckdb/parser/parsed_data/create_index_info.hpp"
@@ -45,6 +47,23 @@ duckdb::QualifiedName InCatalog(const ObjectName &name) {
 	                                                duckdb::Identifier(name.name));
 }
 
+//! Unqualified names in the definition mean what they meant to the session that executed it.
+void SetSearchPath(ApplySession &session, const Effect &effect) {
+	duckdb::vector<duckdb::CatalogSearchEntry> entries;
+	duckdb::Identifier catalog(CATALOG_NAME);
+	for (auto &schema : effect.search_path) {
+		duckdb::vector<duckdb::Identifier> path;
+		for (auto &part : schema) {
+			path.emplace_back(part);
+		}
+		entries.push_back(duckdb::CatalogSearchEntry::FromSchemaPath(catalog, std::move(path)));
+	}
+	entries.emplace_back(catalog, duckdb::Identifier::DefaultSchema());
+	auto &context = session.Context();
+	duckdb::ClientData::Get(context).catalog_search_path =
+	    duckdb::make_uniq<duckdb::CatalogSearchPath>(context, std::move(entries));
+}
+
 void ApplyCreate(ApplySession &session, const Effect &effect) {
 	auto stream = StreamOver(effect.definition);
 	duckdb::BinaryDeserializer deserializer(stream);
@@ -53,6 +72,13 @@ void ApplyCreate(ApplySession &session, const Effect &effect) {
 	deserializer.Begin();
 	auto info = duckdb::CreateInfo::Deserialize(deserializer);
 	deserializer.End();
+	if (info->type == CatalogType::SCHEMA_ENTRY) {
+		auto path = info->GetQualifiedName().Path();
+		if (!(path[0] == duckdb::Identifier(CATALOG_NAME))) {
+			path.insert(path.begin(), duckdb::Identifier(CATALOG_NAME));
+		}
+		info->SetQualifiedName(duckdb::QualifiedName::FromPath(std::move(path)));
+	}
 	if (info->type == CatalogType::INDEX_ENTRY) {
 		MakeBindable(info->Cast<duckdb::CreateIndexInfo>());
 	}
@@ -114,6 +140,7 @@ void ApplyDrop(ApplySession &session, const Effect &effect) {
 } // namespace
 
 void ApplyDdl(ApplySession &session, const Effect &effect) {
+	SetSearchPath(session, effect);
 	switch (effect.action) {
 	case DdlAction::Create:
 		ApplyCreate(session, effect);

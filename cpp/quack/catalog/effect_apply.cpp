@@ -164,7 +164,7 @@ void EffectApplier::Sequence(const Effect &effect) {
 	if (!sequence) {
 		throw Rejected {Status(ErrorCode::SchemaChanged, "sequence \"" + effect.object.ToString() + "\" no longer exists")};
 	}
-	sequence_moves.push_back({SequenceStateOf(*sequence), effect.sequence});
+	sequence_moves.push_back({&effect, SequenceStateOf(*sequence), effect.sequence});
 }
 
 } // namespace catalog

@@ -9,6 +9,7 @@ namespace catalog {
 
 //! A sequence that must move to `use` once the transaction is committed: sequences do not roll back.
 struct SequenceMove {
+	const Effect *effect;
 	duckdb::shared_ptr<duckdb::SequenceState> state;
 	SequenceUse use;
 };

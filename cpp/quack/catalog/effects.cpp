@@ -54,6 +54,10 @@ void ReadDdl(ByteReader &reader, Effect &effect) {
 	for (uint64_t i = 0; i < touched && !reader.Failed(); i++) {
 		effect.touched.push_back(GetName(reader));
 	}
+	auto schemas = reader.GetVarint();
+	for (uint64_t i = 0; i < schemas && !reader.Failed(); i++) {
+		effect.search_path.push_back(GetName(reader).schema);
+	}
 	effect.definition = reader.GetBytes();
 }
 
@@ -161,18 +165,21 @@ void EffectWriter::EndRows() {
 	ByteWriter(body).PutU8(0);
 }
 
-void EffectWriter::AddDdl(DdlAction action, uint8_t catalog_type, const ObjectName &object,
-                          const std::vector<ObjectName> &touched, ByteView definition) {
+void EffectWriter::AddDdl(const Effect &effect) {
 	ByteWriter writer(body);
 	writer.PutU8(uint8_t(EffectKind::Ddl));
-	PutName(writer, object);
-	writer.PutU8(uint8_t(action));
-	writer.PutU8(catalog_type);
-	writer.PutVarint(touched.size());
-	for (auto &name : touched) {
+	PutName(writer, effect.object);
+	writer.PutU8(uint8_t(effect.action));
+	writer.PutU8(effect.catalog_type);
+	writer.PutVarint(effect.touched.size());
+	for (auto &name : effect.touched) {
 		PutName(writer, name);
 	}
-	writer.PutBytes(definition);
+	writer.PutVarint(effect.search_path.size());
+	for (auto &schema : effect.search_path) {
+		PutName(writer, ObjectName {schema, std::string()});
+	}
+	writer.PutBytes(effect.definition);
 	count++;
 	has_ddl = true;
 }

@@ -63,6 +63,8 @@ struct Effect {
 	ByteView definition;
 	//! Names whose meaning the DDL changes (the object, its old name, its table).
 	std::vector<ObjectName> touched;
+	//! Schemas that unqualified names in the definition were looked up in, in order.
+	std::vector<std::vector<std::string>> search_path;
 	SequenceUse sequence;
 };
 
@@ -91,8 +93,8 @@ public:
 	void BeginRows(EffectKind kind, const ObjectName &table, const std::vector<uint32_t> &columns);
 	void AddBatch(const std::vector<int64_t> &row_ids, ByteView old_rows, ByteView new_rows);
 	void EndRows();
-	void AddDdl(DdlAction action, uint8_t catalog_type, const ObjectName &object, const std::vector<ObjectName> &touched,
-	            ByteView definition);
+	//! Takes the parts of `effect` that belong to a DDL action.
+	void AddDdl(const Effect &effect);
 	void AddSequence(const ObjectName &sequence, const SequenceUse &use);
 
 	uint32_t Count() const {

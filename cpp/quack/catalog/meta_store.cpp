@@ -39,6 +39,7 @@ SequenceUsers DecodeSequenceUsers(const std::string &value) {
 	users.last_user = reader.GetU64();
 	users.last_index = reader.GetU64();
 	users.other_index = reader.GetU64();
+	users.usage_count = reader.GetU64();
 	return users;
 }
 
@@ -108,6 +109,7 @@ std::string EncodeSequenceUsers(const SequenceUsers &users) {
 	writer.PutU64(users.last_user);
 	writer.PutU64(users.last_index);
 	writer.PutU64(users.other_index);
+	writer.PutU64(users.usage_count);
 	return out;
 }
 

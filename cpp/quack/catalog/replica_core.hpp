@@ -41,13 +41,20 @@ struct SequenceUsers {
 	raft::LogIndex last_index = 0;
 	//! Largest index of a use by anyone else.
 	raft::LogIndex other_index = 0;
+	//! Largest usage count of the last user since it became that. Sessions of one node may commit in another order than
+	//! they drew values.
+	uint64_t usage_count = 0;
 
-	void Record(uint64_t user, raft::LogIndex index) {
+	//! True when the sequence must move to the counter of this use.
+	bool Record(uint64_t user, raft::LogIndex index, uint64_t use) {
+		bool newest = user != last_user || use > usage_count;
 		if (user != last_user) {
 			other_index = last_index;
 			last_user = user;
 		}
 		last_index = index;
+		usage_count = newest ? use : usage_count;
+		return newest;
 	}
 	raft::LogIndex LastForeign(uint64_t user) const {
 		return user == last_user ? other_index : last_index;
@@ -102,6 +109,9 @@ struct ReplicaCore {
 	std::atomic<uint64_t> local_evictions {0};
 	std::atomic<uint64_t> checkpoints {0};
 	std::atomic<uint64_t> checkpoint_last_ms {0};
+
+	//! When the checkpoint that is due was first refused by an open transaction; 0 = none is due. Apply thread only.
+	MonotonicNs checkpoint_blocked_since = 0;
 
 	//! Null when the catalog is not attached.
 	duckdb::shared_ptr<duckdb::AttachedDatabase> Attached() const;

@@ -114,6 +114,10 @@ struct ReplicaOptions {
 	std::string path;       //! the catalog file; created when missing
 	std::string cluster_id; //! must match the one in the file; written when the file is new
 	std::string node_id;    //! for messages only
+	//! DuckDB cannot checkpoint past an open writer, nor past an open reader that is older than a committed update. A
+	//! Checkpoint that stays blocked for this long aborts writers, respectively all open transactions of `cp`.
+	MonotonicNs checkpoint_writer_patience = 5 * NS_PER_SECOND;
+	MonotonicNs checkpoint_reader_patience = 120 * NS_PER_SECOND;
 };
 
 struct ReplicaStatistics {
@@ -147,6 +151,7 @@ public:
 	Status Apply(const std::vector<node::CommittedEntry> &entries) override;
 	std::vector<node::AppliedPosition> Applied() const override;
 	std::vector<node::AppliedPosition> Durable() const override;
+	//! Unavailable = postponed by an open transaction (see ReplicaOptions); nothing is wrong, try again soon.
 	Status Checkpoint() override;
 	Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() override;
 	Status InstallSnapshot(const std::string &path) override;

@@ -1,5 +1,8 @@
 #include "quack/catalog/transaction_registry.hpp"
 
+#include <chrono>
+#include <thread>
+
 #include "duckdb/main/attached_database.hpp"
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/transaction/meta_transaction.hpp"
@@ -11,6 +14,40 @@ namespace catalog {
 namespace {
 
 thread_local bool no_barrier_active = false;
+
+//! How long a victim's running statement may go on before it is interrupted.
+constexpr auto INTERRUPT_AFTER = std::chrono::milliseconds(10);
+
+//! Interrupts a session again and again until told that its lock was obtained: a statement that starts clears the flag.
+class Interrupter {
+public:
+	explicit Interrupter(duckdb::ClientContext &context_p) : context(context_p), thread([this]() { Run(); }) {
+	}
+	~Interrupter() {
+		Stop();
+		thread.join();
+	}
+	//! After this no interrupt comes from here.
+	void Stop() {
+		std::lock_guard<std::mutex> guard(lock);
+		stopped = true;
+		changed.notify_all();
+	}
+
+private:
+	void Run() {
+		std::unique_lock<std::mutex> guard(lock);
+		while (!changed.wait_for(guard, INTERRUPT_AFTER, [this]() { return stopped; })) {
+			context.Interrupt();
+		}
+	}
+
+	duckdb::ClientContext &context;
+	std::mutex lock;
+	std::condition_variable changed;
+	bool stopped = false;
+	std::thread thread;
+};
 
 } // namespace
 
@@ -49,13 +86,14 @@ void TransactionRegistry::Remove(duckdb::DuckTransaction &transaction) {
 	changed.notify_all();
 }
 
-size_t TransactionRegistry::EvictWriters(duckdb::AttachedDatabase &database, const Status &reason) {
+size_t TransactionRegistry::Evict(duckdb::AttachedDatabase &database, bool readers_too, const Status &reason) {
 	std::vector<std::pair<duckdb::shared_ptr<duckdb::ClientContext>, duckdb::DuckTransaction *>> victims;
 	{
 		std::lock_guard<std::mutex> guard(lock);
 		for (auto &entry : open_transactions) {
 			auto context = entry.second.context.lock();
-			if (context && !entry.second.committing && !entry.first->IsReadOnly()) {
+			bool chosen = !entry.second.committing && (readers_too || !entry.first->IsReadOnly());
+			if (context && chosen) {
 				victims.emplace_back(std::move(context), entry.first);
 			}
 		}
@@ -81,9 +119,10 @@ bool TransactionRegistry::EvictOne(duckdb::AttachedDatabase &database, duckdb::C
 	}
 	auto &session = SessionState::Get(context);
 	session.Doom(reason);
-	context.Interrupt();
+	Interrupter interrupter(context);
 	context.RunFunctionInTransaction(
 	    [&]() {
+		    interrupter.Stop();
 		    context.ClearInterrupt();
 		    auto &meta = duckdb::MetaTransaction::Get(context);
 		    auto current = meta.TryGetTransaction(database);

@@ -47,9 +47,10 @@ public:
 	OpenTransaction BeginCommit(duckdb::DuckTransaction &transaction);
 	void Remove(duckdb::DuckTransaction &transaction);
 
-	//! Aborts every open transaction of `database` that has written something, and waits for those that are committing.
-	//! Their sessions see `reason` (SessionState::Doomed), at the latest at COMMIT. Returns how many were aborted.
-	size_t EvictWriters(duckdb::AttachedDatabase &database, const Status &reason);
+	//! Aborts every open transaction of `database` that has written something (or simply every one), and waits for those
+	//! that are committing. Their sessions see `reason` (SessionState::Doomed), at the latest at COMMIT. Returns how many
+	//! were aborted.
+	size_t Evict(duckdb::AttachedDatabase &database, bool readers_too, const Status &reason);
 
 private:
 	bool EvictOne(duckdb::AttachedDatabase &database, duckdb::ClientContext &context, duckdb::DuckTransaction *victim,

@@ -30,17 +30,21 @@ class Replica:
     log: str
     node: str
     log_file: str = ""
+    cluster_id: str = "test-cluster"
+    batch: int = 0
     con: duckdb.DuckDBPyConnection = field(init=False)
+    admin: duckdb.DuckDBPyConnection = field(init=False)
 
     def __post_init__(self) -> None:
         self.con = duckdb.connect(":memory:", config={"allow_unsigned_extensions": "true", "threads": "2"})
         self.con.execute(f"LOAD '{extension_path()}'")
-        self.command("open", str(self.path), self.log, self.node, self.log_file)
+        self.admin = self.con.cursor()
+        self.command("open", str(self.path), self.log, self.node, self.log_file, self.cluster_id, str(self.batch))
         self.con.execute("USE cp")
 
     def command(self, *arguments: str) -> str:
-        """Runs a command of the test extension on the main connection."""
-        return command(self.con, *arguments)
+        """Runs a command of the test extension that concerns the node, on a connection that never touches `cp`."""
+        return command(self.admin, *arguments)
 
     def session(self) -> duckdb.DuckDBPyConnection:
         """Another session of the same node."""
@@ -58,16 +62,14 @@ class Replica:
 
     def close(self) -> None:
         with contextlib.suppress(duckdb.Error):
-            self.con.execute("USE memory")
-        with contextlib.suppress(duckdb.Error):
             self.con.execute("ROLLBACK")
-        with contextlib.suppress(duckdb.Error):
-            self.command("close")
+        self.command("close")
+        self.admin.close()
         self.con.close()
 
 
 def command(con: duckdb.DuckDBPyConnection, *arguments: str) -> str:
-    row = con.execute("SELECT quack_test(?)", [SEPARATOR.join(arguments)]).fetchone()
+    row = con.execute("SELECT system.main.quack_test(?)", [SEPARATOR.join(arguments)]).fetchone()
     assert row is not None
     return str(row[0])
 

@@ -22,7 +22,8 @@ struct Replica {
 };
 
 std::mutex replicas_lock;
-std::map<duckdb::DatabaseInstance *, std::shared_ptr<Replica>> replicas;
+//! Never destroyed: a process may exit with replicas open.
+auto &replicas = *new std::map<duckdb::DatabaseInstance *, std::shared_ptr<Replica>>();
 
 using Arguments = std::vector<std::string>;
 
@@ -46,13 +47,15 @@ std::string At(const Arguments &arguments, size_t index) {
 	return index < arguments.size() ? arguments[index] : std::string();
 }
 
-//! open, path, log name, node id [, log file [, cluster id]]
+//! open, path, log name, node id [, log file [, cluster id [, entries per Apply, 0 = default]]]
 std::string Open(duckdb::ClientContext &context, const Arguments &arguments) {
 	auto replica = std::make_shared<Replica>();
 	ReplicaOptions options;
 	options.path = At(arguments, 1);
 	options.node_id = At(arguments, 3);
 	options.cluster_id = arguments.size() > 5 ? arguments[5] : "test-cluster";
+	options.checkpoint_writer_patience = 200 * NS_PER_MS;
+	options.checkpoint_reader_patience = 1000 * NS_PER_MS;
 	replica->log = LoopbackLog::Named(At(arguments, 2), At(arguments, 4));
 	auto database = ReplicatedDatabase::Open(*context.db, options);
 	if (!database.IsOk()) {
@@ -61,6 +64,9 @@ std::string Open(duckdb::ClientContext &context, const Arguments &arguments) {
 	replica->database = std::move(database.Value());
 	replica->engine = std::make_unique<LoopbackEngine>(*replica->database, replica->log, options.node_id);
 	replica->database->SetEngine(replica->engine.get());
+	if (auto batch = std::atoi(At(arguments, 6).c_str())) {
+		replica->engine->SetBatch(size_t(batch));
+	}
 	std::lock_guard<std::mutex> guard(replicas_lock);
 	replicas[context.db.get()] = replica;
 	return Check(replica->engine->Start());
@@ -204,9 +210,8 @@ std::string RunOnReplica(Replica &replica, const Arguments &arguments) {
 		replica.engine->InjectFault(At(arguments, 1), std::atoi(At(arguments, 2).c_str()));
 		return "ok";
 	}
-	if (command == "batch") {
-		replica.engine->SetBatch(size_t(std::atoi(At(arguments, 1).c_str())));
-		return "ok";
+	if (command == "waiting") {
+		return std::to_string(replica.database->Statistics().waiting_commits);
 	}
 	if (command == "noop") {
 		return std::to_string(replica.log->Append(MakeSharedBytes(""), raft::EntryType::NoOp));
@@ -258,6 +263,7 @@ void Load(duckdb::ExtensionLoader &loader) {
 	duckdb::ScalarFunction function("quack_test", {duckdb::LogicalType::VARCHAR}, duckdb::LogicalType::VARCHAR,
 	                                TestFunction);
 	function.SetVolatile();
+	function.SetFallible();
 	loader.RegisterFunction(function);
 }
 

@@ -1,0 +1,208 @@
+"""Checkpoint, crash, replay, snapshot: whatever happens to the process, log plus file give the same state once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import duckdb
+import pytest
+from catalog_replica import Cluster, Replica
+
+HERE = Path(__file__).resolve().parent
+
+CHILD = """
+import os, signal, sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+from catalog_replica import Replica
+replica = Replica(Path({path!r}), "child", "n0", {log!r})
+replica.con.execute("CREATE TABLE t(i INTEGER PRIMARY KEY, s VARCHAR)")
+replica.con.execute("CREATE TABLE u(i INTEGER)")
+replica.con.execute("CREATE SEQUENCE sq")
+for i in range(40):
+    replica.con.execute("INSERT INTO t(i, s) SELECT 100 * ? + range, 'r' FROM range(100)", [i])
+    replica.con.execute("INSERT INTO u SELECT nextval('sq') FROM range(3)")
+    replica.con.execute("DELETE FROM t WHERE i % 100 = ?", [i])
+    replica.con.execute("UPDATE t SET s = s || 'x' WHERE i % 10 = ?", [i % 10])
+    if i == {checkpoint_at}:
+        replica.command("checkpoint")
+    if i == 30:
+        replica.con.execute("ALTER TABLE t ADD COLUMN extra INTEGER DEFAULT 5")
+        replica.con.execute("CREATE INDEX ix ON t(s)")
+print(replica.command("hash"), end="")
+sys.stdout.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def run_and_kill(tmp_path: Path, checkpoint_at: int) -> list[tuple[str, ...]]:
+    """A process writes, prints its hashes and dies by SIGKILL; returns the hashes."""
+    script = CHILD.format(
+        here=str(HERE), path=str(tmp_path / "n0.db"), log=str(tmp_path / "log"), checkpoint_at=checkpoint_at
+    )
+    child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    return [tuple(line.split("|")[:5]) for line in child.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("checkpoint_at", [-1, 0, 20, 30, 39])
+def test_kill_and_replay(tmp_path: Path, checkpoint_at: int) -> None:
+    """The file holds the last checkpoint, the log the rest; replay gives exactly the state before the kill."""
+    expected = run_and_kill(tmp_path, checkpoint_at)
+    replica = Replica(tmp_path / "n0.db", uuid.uuid4().hex, "n0", str(tmp_path / "log"))
+    assert replica.hashes() == expected
+    assert replica.command("degraded") == ""
+    # The sequence goes on above everything that was committed.
+    replica.con.execute("INSERT INTO u SELECT nextval('sq')")
+    assert replica.rows("SELECT count(*), count(DISTINCT i) FROM u") == [(121, 121)]
+    replica.close()
+
+
+def test_replica_that_starts_empty_replays_everything(tmp_path: Path) -> None:
+    expected = run_and_kill(tmp_path, 20)
+    fresh = Replica(tmp_path / "fresh.db", uuid.uuid4().hex, "n1", str(tmp_path / "log"))
+    assert fresh.hashes() == expected
+    fresh.close()
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7, 1000])
+def test_batch_size_does_not_change_the_state(tmp_path: Path, batch: int) -> None:
+    """However many entries one Apply call takes, the state is the same: coalescing must not be visible."""
+    expected = run_and_kill(tmp_path, -1)
+    fresh = Replica(tmp_path / "fresh.db", uuid.uuid4().hex, "n1", str(tmp_path / "log"), batch=batch)
+    assert fresh.hashes() == expected
+    fresh.close()
+
+
+def test_close_checkpoints_and_reopen_replays_nothing(tmp_path: Path) -> None:
+    log = uuid.uuid4().hex
+    replica = Replica(tmp_path / "n0.db", log, "n0", str(tmp_path / "log"))
+    replica.con.execute("CREATE TABLE t AS SELECT range i FROM range(1000)")
+    expected = replica.hashes()
+    applied = replica.command("applied")
+    replica.close()
+    replica = Replica(tmp_path / "n0.db", log, "n0", str(tmp_path / "log"))
+    assert replica.command("durable") == applied
+    assert replica.hashes() == expected
+    assert replica.command("stats").split("|")[0] == "0"
+    replica.close()
+
+
+def test_durable_moves_only_with_checkpoints(replica: Replica) -> None:
+    replica.con.execute("CREATE TABLE t(i INT)")
+    before = replica.command("durable")
+    replica.con.execute("INSERT INTO t VALUES (1)")
+    assert replica.command("durable") == before
+    replica.command("checkpoint")
+    assert replica.command("durable") == replica.command("applied") != before
+
+
+def test_checkpoint_with_open_reader_and_writer(replica: Replica) -> None:
+    """An open reader keeps its snapshot; an idle writer is aborted with a typed error instead of blocking for ever."""
+    con = replica.con
+    con.execute("CREATE TABLE t(i INT, s VARCHAR)")
+    con.execute("INSERT INTO t SELECT range, 'a' FROM range(10000)")
+    reader = replica.session()
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM t").fetchall() == [(10000,)]
+    writer = replica.session()
+    writer.execute("BEGIN")
+    writer.execute("UPDATE t SET s = 'open' WHERE i = 5")
+    con.execute("DELETE FROM t WHERE i >= 5000")
+    deadline = time.monotonic() + 30
+    while replica.command("durable") != replica.command("applied"):
+        assert time.monotonic() < deadline
+        with contextlib.suppress(duckdb.InvalidInputException):  # postponed
+            replica.command("checkpoint")
+    assert reader.execute("SELECT count(*) FROM t").fetchall() == [(10000,)]
+    reader.execute("COMMIT")
+    with pytest.raises(duckdb.Error, match="quack conflict"):
+        writer.execute("COMMIT")
+    assert replica.rows("SELECT count(*), count(*) FILTER (s = 'open') FROM t") == [(5000, 0)]
+
+
+def test_snapshot_installs_on_another_replica(tmp_path: Path) -> None:
+    """A copy of the last checkpoint plus the log's tail equals the origin; sessions see the new state at once."""
+    cluster = Cluster(tmp_path, 2)
+    a, b = cluster.replicas
+    b.command("pause")
+    a.con.execute("CREATE TABLE t(i INTEGER PRIMARY KEY, s VARCHAR)")
+    a.con.execute("INSERT INTO t SELECT range, 'x' FROM range(20000)")
+    a.command("checkpoint")
+    a.con.execute("INSERT INTO t VALUES (-1, 'after the checkpoint')")
+    image = tmp_path / "image"
+    index = a.command("snapshot", str(image))
+    assert index == a.command("durable") != a.command("applied")
+    b.command("install", str(image))
+    assert b.command("applied") == index
+    assert b.rows("SELECT count(*) FROM t") == [(20000,)]
+    b.command("resume")
+    cluster.assert_equal()
+    b.con.execute("DELETE FROM t WHERE i % 2 = 0")
+    cluster.assert_equal()
+    assert not list(tmp_path.glob("*.snapshot.*"))
+    cluster.close()
+
+
+def test_bad_images_are_refused(tmp_path: Path) -> None:
+    """Older, of another cluster, corrupt, or not an image at all: refused in words, the state stays."""
+    cluster = Cluster(tmp_path, 2)
+    a, b = cluster.replicas
+    a.con.execute("CREATE TABLE t(i INT)")
+    a.command("checkpoint")
+    old = tmp_path / "old"
+    a.command("snapshot", str(old))
+    a.con.execute("INSERT INTO t VALUES (1)")
+    expected = cluster.assert_equal()
+    with pytest.raises(duckdb.Error, match="already"):
+        b.command("install", str(old))
+    garbage = tmp_path / "garbage"
+    garbage.write_bytes(os.urandom(100_000))
+    with pytest.raises(duckdb.Error, match="cannot be opened"):
+        b.command("install", str(garbage))
+    plain = tmp_path / "plain"
+    duckdb.connect(str(plain)).execute("CREATE TABLE x(i INT)").close()
+    with pytest.raises(duckdb.Error, match="no replication state"):
+        b.command("install", str(plain))
+    other = Replica(tmp_path / "other.db", uuid.uuid4().hex, "o", cluster_id="other-cluster")
+    for _ in range(5):
+        other.con.execute("CREATE OR REPLACE TABLE t AS SELECT 1")
+    other.command("checkpoint")
+    foreign = tmp_path / "foreign"
+    other.command("snapshot", str(foreign))
+    other.close()
+    with pytest.raises(duckdb.Error, match="belongs to cluster 'other-cluster'"):
+        b.command("install", str(foreign))
+    assert cluster.assert_equal() == expected
+    cluster.close()
+
+
+def test_foreign_files_are_refused_at_open(tmp_path: Path) -> None:
+    replica = Replica(tmp_path / "n0.db", uuid.uuid4().hex, "n0", cluster_id="one")
+    replica.close()
+    with pytest.raises(duckdb.Error, match="belongs to cluster 'one'"):
+        Replica(tmp_path / "n0.db", uuid.uuid4().hex, "n0", cluster_id="two")
+    plain = tmp_path / "plain.db"
+    duckdb.connect(str(plain)).execute("CREATE TABLE x(i INT)").close()
+    with pytest.raises(duckdb.Error, match="not written by a node"):
+        Replica(plain, uuid.uuid4().hex, "n0")
+    # It is left as it was.
+    assert duckdb.connect(str(plain)).execute("SELECT count(*) FROM x").fetchall() == [(0,)]
+
+
+def test_file_is_locked_against_other_processes(replica: Replica) -> None:
+    """Also after a snapshot was copied: closing a descriptor of the file must not drop DuckDB's lock."""
+    replica.con.execute("CREATE TABLE t(i INT)")
+    replica.command("checkpoint")
+    replica.command("snapshot", str(replica.path) + ".copy")
+    script = f"import duckdb; duckdb.connect({str(replica.path)!r})"
+    child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert child.returncode != 0
+    assert "Conflicting lock" in child.stderr
