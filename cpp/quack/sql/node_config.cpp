@@ -199,6 +199,7 @@ void ReadLimits(ObjectReader &reader, NodeConfig &config) {
 	reader.Number("result_spool_bytes_max", limits.result.spool_bytes_max, 64 * 1024, BYTES_MAX);
 	reader.Number("session_heartbeat_timeout_s", limits.heartbeat_timeout_s_default, 1, MS_MAX / 1000);
 	reader.Number("session_heartbeat_timeout_s_max", limits.heartbeat_timeout_s_max, 1, MS_MAX / 1000);
+	reader.Number("result_ttl_s", limits.result_ttl_s, 1, MS_MAX);
 	reader.Number("statement_timeout_ms", limits.statement_timeout_ms, 0, MS_MAX);
 	uint64_t burst = limits.failed_logins_burst;
 	uint64_t rate = limits.failed_logins_per_second;

@@ -4,6 +4,7 @@
 #include "duckdb/function/table_function.hpp"
 #include "quack/sql/node_runtime.hpp"
 #include "quack/sql/read_barrier.hpp"
+#include "quack/sql/session.hpp"
 #include "quack/sql/sql_error.hpp"
 
 namespace quack {
@@ -67,7 +68,17 @@ void ThrowUnlessOk(const Status &status) {
 	}
 }
 
+//! A client's statement runs on a worker that the stopping node waits for.
+void RefuseClients(duckdb::ClientContext &context, const char *function) {
+	if (Session::TryGet(context) != nullptr) {
+		ThrowCoded(
+		    Status(ErrorCode::Unauthorized,
+			       std::string(function) + " can only be called in the node's own process, not by a Quack client"));
+	}
+}
+
 std::string StartNode(duckdb::ClientContext &context, const duckdb::vector<Value> &arguments) {
+	RefuseClients(context, "quack_node_start");
 	if (arguments[0].IsNull()) {
 		ThrowCoded(Status(ErrorCode::InvalidArgument, "quack_node_start: expected one JSON object, got NULL"));
 	}
@@ -77,6 +88,7 @@ std::string StartNode(duckdb::ClientContext &context, const duckdb::vector<Value
 }
 
 std::string StopNode(duckdb::ClientContext &context, const duckdb::vector<Value> &) {
+	RefuseClients(context, "quack_node_stop");
 	ThrowUnlessOk(NodeRuntime::Stop(*context.db));
 	return "stopped";
 }

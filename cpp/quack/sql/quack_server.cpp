@@ -5,6 +5,7 @@
 #include "duckdb/common/exception.hpp"
 #include "duckdb/main/config.hpp"
 #include "quack/common/log.hpp"
+#include "quack/sql/catalog_v1.hpp"
 #include "quack/sql/http_headers.hpp"
 #include "quack/sql/sql_error.hpp"
 
@@ -372,6 +373,9 @@ StatementOptions QuackServer::OptionsOf(const HttpServerRequest &request) const 
 std::string QuackServer::Prepare(const HttpServerRequest &request, MessageDecoder &message, Session &session) {
 	auto body = message.ReadPrepareRequest();
 	body.sql = AuthorizeByHook(session.Info().id, body.sql);
+	if (session.Info().version == QuackVersion::V1) {
+		body.sql = RewriteCatalogQueryV1(body.sql);
+	}
 	auto execution = session.Submit(body, OptionsOf(request));
 	return EncodePrepareResponse(MessageHeader(), execution->WaitPrepared());
 }

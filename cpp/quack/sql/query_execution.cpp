@@ -102,10 +102,12 @@ void QueryExecution::Push(duckdb::DataChunk &chunk) {
 		CloseBatchLocked();
 	}
 	changed.notify_all();
+	paused_since = SystemClock().Now();
 	changed.wait(guard, [&] {
 		return cancelled || limit_lifted || acknowledged || buffered_bytes < limits.buffer_bytes_max ||
 		       wanted > last_batch;
 	});
+	paused_since = 0;
 	if (cancelled) {
 		throw duckdb::InterruptException();
 	}
@@ -200,6 +202,7 @@ QueryExecution::FetchedBatch QueryExecution::Fetch(uint64_t index, uint64_t ack_
 		throw InvalidInputException("Batch %llu of the result was acknowledged before and is gone", index);
 	}
 	wanted = std::max(wanted, index);
+	paused_since = paused_since == 0 ? 0 : SystemClock().Now();
 	if (index == last_batch + 1) {
 		CloseBatchLocked();
 	}
@@ -273,6 +276,11 @@ bool QueryExecution::FailedWith(ErrorResponse &out) const {
 bool QueryExecution::IsCancelled() const {
 	std::lock_guard<std::mutex> guard(lock);
 	return cancelled;
+}
+
+MonotonicNs QueryExecution::PausedFor(MonotonicNs now) const {
+	std::lock_guard<std::mutex> guard(lock);
+	return paused_since == 0 ? 0 : now - paused_since;
 }
 
 uint64_t QueryExecution::BufferedRows() const {

@@ -88,6 +88,8 @@ public:
 	//! Whether it failed, and how.
 	bool FailedWith(ErrorResponse &out) const;
 	bool IsCancelled() const;
+	//! How long the worker has waited for a FETCH that nobody sends; 0 while it does not wait.
+	MonotonicNs PausedFor(MonotonicNs now) const;
 	uint64_t BufferedRows() const;
 	uint64_t BufferedBytes() const;
 	//! Finished or failed, and everything was taken.
@@ -128,6 +130,8 @@ private:
 	uint64_t buffered_rows = 0;
 	//! Highest batch that a FETCH waits for now.
 	uint64_t wanted = 0;
+	//! When the worker began to wait or a FETCH came last; 0 = it does not wait.
+	MonotonicNs paused_since = 0;
 	bool limit_lifted = false;
 	bool cancelled = false;
 	bool acknowledged = false;

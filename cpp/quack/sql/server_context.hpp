@@ -29,6 +29,8 @@ struct ServerLimits {
 	uint64_t heartbeat_timeout_s_max = 24 * 3600;
 	//! Sessions of version 1 have no heartbeat: they end after this long without a request.
 	uint64_t v1_idle_timeout_s = 3600;
+	//! A result that waits for a FETCH for so long is given up; its snapshot and memory are freed.
+	uint64_t result_ttl_s = 3600;
 	//! Server-side limit of one statement in milliseconds; 0 = none. A client's own deadline only shortens it.
 	uint64_t statement_timeout_ms = 0;
 	//! Attempts of an autocommit statement that met a conflict or a schema change.

@@ -327,6 +327,10 @@ void Session::EnforceDeadlines(MonotonicNs now) {
 			entry.second->Abort("the statement ran past its deadline");
 		}
 	}
+	auto result_ttl = static_cast<MonotonicNs>(server.limits.result_ttl_s) * NS_PER_SECOND;
+	if (current->PausedFor(now) > result_ttl) {
+		current->Cancel();
+	}
 	if (current->IsCancelled() && current->State() == ExecutionState::Running) {
 		// Again and again: an interrupt that falls between two DuckDB calls is lost.
 		connection->context->Interrupt();

@@ -349,3 +349,26 @@ def test_all_types_travel(session):
         ):
             shown = [str(value).lower() if name == "bool" else str(value) for value in values[:2]]
             assert shown == [row[0] for row in local[:2]], name
+
+
+def test_client_cannot_stop_the_node(session):
+    with pytest.raises(wire.QuackError, match="own process") as caught:
+        session.query("CALL quack_node_stop()")
+    assert caught.value.code == "unauthorized"
+    assert session.query("SELECT 1") == [(1,)]
+
+
+def test_abandoned_result_is_given_up(tmp_path):
+    """A result nobody fetches holds its snapshot for the time given, then the session is free again."""
+    node = make_single(tmp_path, result_ttl_s=1, result_buffer_bytes_max=65536).start()
+    try:
+        node.wait_ready()
+        session = node.session()
+        abandoned = session.prepare("SELECT repeat('x', 1000) FROM range(1000000)", inline_rows=0)
+        wait_for(lambda: node.sql("SELECT state FROM quack_sessions()") == [["idle"]], 20)
+        with pytest.raises(wire.QuackError) as caught:
+            session.fetch(abandoned.uuid, 1)
+        assert caught.value.code == "cancelled"
+        assert session.query("SELECT 1") == [(1,)]
+    finally:
+        node.stop()

@@ -91,3 +91,20 @@ def test_wrong_token_in_version_one(node):
     with pytest.raises(wire.QuackError, match="Authentication failed") as caught:
         node.session("nope", version=1)
     assert caught.value.exception_type == ""
+
+
+def test_catalog_is_plain_enough_to_bind(old):
+    """Defaults that call functions, foreign keys and constraints would break the client's ATTACH."""
+    old.query("CREATE SEQUENCE numbers")
+    old.query(
+        "CREATE TABLE parent (id INTEGER PRIMARY KEY DEFAULT nextval('numbers'), "
+        "made TIMESTAMP DEFAULT now(), kind VARCHAR NOT NULL DEFAULT 'plain', n INTEGER DEFAULT 7)"
+    )
+    old.query('CREATE TABLE child (id INTEGER REFERENCES parent(id), "odd ""name" DECIMAL(9,2))')
+    texts = [sql for _, sql, kind in old.prepare(TABLES).rows() if kind == "table"]
+    parent = next(text for text in texts if "parent" in text)
+    assert "nextval" not in parent and "now()" not in parent
+    assert "DEFAULT 'plain'" in parent and "DEFAULT 7" in parent and "NOT NULL" in parent
+    child = next(text for text in texts if '"child"' in text)
+    assert "REFERENCES" not in child and '"odd ""name" DECIMAL(9,2)' in child
+    assert not any("__quack" in schema for schema, _, _ in old.prepare(TABLES).rows())
