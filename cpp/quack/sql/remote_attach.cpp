@@ -10,6 +10,7 @@
 
 #include "quack/sql/remote_catalog_entry.hpp"
 #include "quack/sql/remote_classify.hpp"
+#include "quack/sql/remote_client_state.hpp"
 #include "quack/sql/remote_options.hpp"
 #include "quack/sql/remote_scan.hpp"
 #include "quack/sql/remote_transaction.hpp"
@@ -66,6 +67,7 @@ void RegisterRemote(duckdb::ExtensionLoader &loader) {
 	                          "End-to-end deadline of one remote statement with all its retries, in milliseconds",
 	                          duckdb::LogicalType::UBIGINT, duckdb::Value::UBIGINT(DEFAULT_REQUEST_TIMEOUT_MS),
 	                          CheckTimeout);
+	RegisterRemoteClientState(loader);
 	RegisterRemoteSecret(loader);
 	RegisterRemoteFunctions(loader);
 }

@@ -14,6 +14,8 @@
 #include "duckdb/storage/database_size.hpp"
 
 #include "quack/sql/remote_classify.hpp"
+#include "quack/sql/remote_client_state.hpp"
+#include "quack/sql/remote_entries.hpp"
 #include "quack/sql/remote_scan.hpp"
 #include "quack/sql/remote_transaction.hpp"
 
@@ -174,6 +176,7 @@ duckdb::unique_ptr<duckdb::TableRef> RemoteCatalog::RemoteExecute(ClientContext 
                                                                   duckdb::unique_ptr<duckdb::QueryNode> node) {
 	auto info = duckdb::make_shared_ptr<RemotePushInfo>();
 	ClassifyNode(*node, GetName().GetIdentifierName(), *info);
+	RemoteClientState::Get(context).NotePushed(info->parameter_names.size());
 	info->schema = SearchSchema(context);
 	info->node = std::move(node);
 	return MakeRemoteStatementRef(GetName().GetIdentifierName(), std::move(info));
@@ -199,16 +202,19 @@ bool RemoteCatalog::SupportsPushdown(const duckdb::ParsedExpression &expression)
 	if (expression.GetExpressionClass() != duckdb::ExpressionClass::FUNCTION) {
 		return true;
 	}
-	// A function someone created in this session (a Python UDF, a local macro's function) does not exist on the node.
+	// A function someone created in this session (a Python UDF) does not exist on the node. DuckDB keeps no mark of
+	// that; but such functions are younger than ours and belong to no extension.
 	auto &function = expression.Cast<duckdb::FunctionExpression>();
 	auto &system = duckdb::Catalog::GetSystemCatalog(GetDatabase());
 	auto transaction = CatalogTransaction::GetSystemTransaction(GetDatabase());
 	auto schema = system.GetSchema(transaction, Identifier::DefaultSchema(), duckdb::OnEntryNotFound::RETURN_NULL);
-	if (!schema) {
+	auto type = duckdb::CatalogType::SCALAR_FUNCTION_ENTRY;
+	auto entry = schema ? schema->GetEntry(transaction, type, function.FunctionName()) : nullptr;
+	auto ours = schema ? schema->GetEntry(transaction, type, Identifier(SERVER_DEFAULT_FUNCTION)) : nullptr;
+	if (!entry || !ours || entry->oid <= ours->oid) {
 		return true;
 	}
-	auto entry = schema->GetEntry(transaction, duckdb::CatalogType::SCALAR_FUNCTION_ENTRY, function.FunctionName());
-	return !entry || entry->internal;
+	return !entry->extension_name.empty();
 }
 
 bool RemoteCatalog::SupportsPushdown(const duckdb::TableRef &ref) {

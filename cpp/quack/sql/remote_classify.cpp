@@ -255,16 +255,5 @@ void ClassifyText(duckdb::ClientContext &context, RemotePushInfo &info) {
 	}
 }
 
-bool OnlyPlans(duckdb::ClientContext &context) {
-	auto text = StringUtil::Lower(context.GetCurrentQuery().substr(0, 64));
-	StringUtil::LTrim(text);
-	for (auto word : {"explain", "prepare", "describe", "desc "}) {
-		if (StringUtil::StartsWith(text, word)) {
-			return true;
-		}
-	}
-	return StringUtil::StartsWith(text, "create") && StringUtil::Contains(text, " view ");
-}
-
 } // namespace sql
 } // namespace quack

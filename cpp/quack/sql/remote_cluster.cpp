@@ -128,10 +128,9 @@ static uint64_t NumberHeader(const HttpReply &reply, const char *name) {
 }
 
 void RemoteCluster::LearnFrom(const HttpReply &reply) {
-	auto version = NumberHeader(reply, HEADER_CATALOG_VERSION);
-	if (version != 0) {
+	if (reply.headers.count(duckdb::StringUtil::Lower(HEADER_CATALOG_VERSION)) != 0) {
 		is_ours = true;
-		catalog_version = version;
+		catalog_version = NumberHeader(reply, HEADER_CATALOG_VERSION);
 	}
 	auto index = NumberHeader(reply, HEADER_COMMIT_INDEX);
 	auto seen = commit_index.load();
@@ -167,7 +166,8 @@ Result<RemoteReply> RemoteCluster::Send(const RemoteEndpoint &endpoint, const Re
 	if (reply.status != 200) {
 		auto code = reply.status == 503 || reply.status == 429 ? ErrorCode::Unavailable : ErrorCode::Incompatible;
 		return Status(code, "node " + endpoint.ToString() + " answered HTTP status " + std::to_string(reply.status) +
-		                        ", expected 200; is it a Quack node of DuckDB 2.0?");
+		                        ", expected 200; is it a Quack node of DuckDB 2.0" +
+		                        (options.use_tls ? "?" : ", and does it speak TLS? Then give client_ca_file"));
 	}
 	LearnFrom(reply);
 	RemoteReply result;

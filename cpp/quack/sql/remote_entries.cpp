@@ -9,6 +9,8 @@
 #include "duckdb/catalog/catalog_entry/type_catalog_entry.hpp"
 #include "duckdb/catalog/catalog_entry/view_catalog_entry.hpp"
 #include "duckdb/common/types/type_manager.hpp"
+#include "duckdb/parser/constraints/not_null_constraint.hpp"
+#include "duckdb/parser/constraints/unique_constraint.hpp"
 #include "duckdb/parser/expression/constant_expression.hpp"
 #include "duckdb/parser/expression/function_expression.hpp"
 #include "duckdb/parser/parsed_data/create_index_info.hpp"
@@ -107,6 +109,33 @@ static bool IsLiteral(const duckdb::ParsedExpression &expression) {
 	return expression.GetExpressionClass() == duckdb::ExpressionClass::CONSTANT;
 }
 
+//! The columns of a primary key are NOT NULL; the CREATE TABLE text does not repeat that.
+static void AddKeyNotNull(duckdb::CreateTableInfo &info) {
+	std::vector<duckdb::LogicalIndex> keys;
+	for (auto &constraint : info.constraints) {
+		if (constraint->type != duckdb::ConstraintType::UNIQUE) {
+			continue;
+		}
+		auto &unique = constraint->Cast<duckdb::UniqueConstraint>();
+		if (!unique.IsPrimaryKey()) {
+			continue;
+		}
+		if (unique.HasIndex()) {
+			keys.push_back(unique.GetIndex());
+		}
+		for (auto &name : unique.GetColumnNames()) {
+			if (!unique.HasIndex() && info.columns.ColumnExists(name)) {
+				keys.push_back(info.columns.GetColumn(name).Logical());
+			}
+		}
+	}
+	for (auto key : keys) {
+		if (!info.FindNotNullConstraint(key).IsValid()) {
+			info.constraints.push_back(duckdb::make_uniq<duckdb::NotNullConstraint>(key));
+		}
+	}
+}
+
 //! Constraints, generated columns and defaults come from the CREATE TABLE text. When it cannot be read the columns
 //! alone are still good for reading.
 static void AddDefinition(ClientContext &context, const RemoteObject &object, duckdb::CreateTableInfo &info) {
@@ -139,6 +168,7 @@ static void AddDefinition(ClientContext &context, const RemoteObject &object, du
 	}
 	info.columns = std::move(columns);
 	info.constraints = std::move(parsed->constraints);
+	AddKeyNotNull(info);
 }
 
 duckdb::unique_ptr<RemoteTableEntry> MakeTableEntry(ClientContext &context, SchemaCatalogEntry &schema,

@@ -12,6 +12,7 @@
 
 #include "quack/sql/remote_catalog_entry.hpp"
 #include "quack/sql/remote_classify.hpp"
+#include "quack/sql/remote_client_state.hpp"
 #include "quack/sql/remote_entries.hpp"
 #include "quack/sql/remote_filter.hpp"
 
@@ -150,6 +151,8 @@ static void TakeSchema(const RemoteStream &stream, duckdb::vector<LogicalType> &
 	for (auto &name : stream.Names()) {
 		names.push_back(Identifier(name));
 	}
+	// A table function cannot have two columns of one name.
+	duckdb::QueryResult::DeduplicateColumns(names);
 }
 
 static duckdb::unique_ptr<FunctionData> BindStatement(ClientContext &context, TableFunctionBindInput &input,
@@ -182,7 +185,7 @@ static duckdb::unique_ptr<FunctionData> BindStatement(ClientContext &context, Ta
 		names = {Identifier("Success")};
 		break;
 	case RemoteKind::Rows:
-		if (!OnlyPlans(context)) {
+		if (!RemoteClientState::Get(context).OnlyPlans()) {
 			auto stream = transaction.Run(context, statement);
 			TakeSchema(*stream, types, names);
 			std::lock_guard<std::mutex> guard(result->slot->lock);

@@ -118,13 +118,13 @@ def test_dead_hosts_are_passed_over(cluster: LocalCluster) -> None:
 
 
 def test_certificate_of_another_authority(cluster: LocalCluster, tmp_path: pathlib.Path) -> None:
-    stranger = CertificateAuthority.create(tmp_path / "other")
+    CertificateAuthority.create(tmp_path / "other")
     session = quack.connect()
     with pytest.raises(duckdb.Error) as error:
         attach(
             session,
             f"quack:{cluster.nodes[0].endpoint}",
-            f"TOKEN 'abcd', client_ca_file '{stranger.certificate_file}'",
+            f"TOKEN 'abcd', client_ca_file '{tmp_path / 'other' / 'ca.pem'}'",
         )
     text = str(error.value)
     assert "not trusted" in text and "issuer" in text and "client_ca_file" in text

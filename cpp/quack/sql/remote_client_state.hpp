@@ -1,0 +1,49 @@
+//! What the client side remembers per DuckDB connection: the running query's text, and how many parameters a statement had
+//! before it was replaced by its remote form.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <string>
+
+#include "duckdb.hpp"
+#include "duckdb/main/client_context_state.hpp"
+
+namespace duckdb {
+class ExtensionLoader;
+}
+
+namespace quack {
+namespace sql {
+
+class RemoteClientState : public duckdb::ClientContextState {
+public:
+	static RemoteClientState &Get(duckdb::ClientContext &context);
+
+	//! Whether what is bound now is only planned: no query runs (a relation asks for its columns), or the query is
+	//! EXPLAIN, PREPARE, DESCRIBE or CREATE VIEW.
+	bool OnlyPlans();
+	//! A statement with `count` parameters was pushed as a whole.
+	void NotePushed(duckdb::idx_t count);
+
+	void QueryBegin(duckdb::ClientContext &context) override;
+	void QueryEnd() override;
+	//! DuckDB counts parameters on the replaced statement, which shows none; the count is put right here.
+	bool CanRequestRebind() override {
+		return true;
+	}
+	duckdb::RebindQueryInfo OnFinalizePrepare(duckdb::ClientContext &context, duckdb::PreparedStatementData &prepared,
+	                                          duckdb::PreparedStatementMode mode) override;
+
+private:
+	std::mutex lock; //! guards all
+	bool running = false;
+	std::string query_start;
+	duckdb::idx_t pushed_parameters = 0;
+};
+
+//! Adds the state to every connection of the database, open or to come.
+void RegisterRemoteClientState(duckdb::ExtensionLoader &loader);
+
+} // namespace sql
+} // namespace quack
