@@ -15,6 +15,9 @@ constexpr size_t BATCH_BYTES_MAX = 16 * 1024 * 1024;
 constexpr size_t BATCH_ENTRIES_MAX = 4096;
 //! A local transaction that still holds what an entry needs after this many evictions means a bug.
 constexpr int EVICTION_ATTEMPTS = 50;
+//! From these attempts on, writers of any table, respectively all transactions are evicted.
+constexpr int EVICT_ALL_WRITERS = 2;
+constexpr int EVICT_READERS = 5;
 
 enum class Failure { LocalConflict, Deterministic, Fatal };
 
@@ -54,6 +57,28 @@ Status ToStatus(const duckdb::ErrorData &error, bool planned_on_current_catalog)
 		return Status(ErrorCode::Constraint, error.RawMessage());
 	}
 }
+
+//! Keeps local transactions from starting, once closed.
+class GateScope {
+public:
+	explicit GateScope(TransactionRegistry &registry_p) : registry(registry_p) {
+	}
+	~GateScope() {
+		if (closed) {
+			registry.OpenGate();
+		}
+	}
+	GateScope(const GateScope &) = delete;
+	GateScope &operator=(const GateScope &) = delete;
+	void Close() {
+		closed = true;
+		registry.CloseGate();
+	}
+
+private:
+	TransactionRegistry &registry;
+	bool closed = false;
+};
 
 bool ChangesRows(const DecodedEntry &entry) {
 	for (auto &effect : entry.effects) {
@@ -96,8 +121,10 @@ Status Applier::Apply(const std::vector<node::CommittedEntry> &entries) {
 Result<size_t> Applier::ApplySome(const std::vector<node::CommittedEntry> &entries, size_t begin) {
 	auto limit = entries.size();
 	int evictions = 0;
+	GateScope gate(core.transactions);
 	for (;;) {
 		try {
+			attempt_tables.clear();
 			return Attempt(entries, begin, limit);
 		} catch (Stop &stop) {
 			if (stop.position == begin) {
@@ -114,7 +141,8 @@ Result<size_t> Applier::ApplySome(const std::vector<node::CommittedEntry> &entri
 			if (Classify(error) != Failure::LocalConflict || ++evictions > EVICTION_ATTEMPTS) {
 				return Status(ErrorCode::Internal, error.Message());
 			}
-			EvictLocalWriters();
+			gate.Close();
+			EvictLocal(evictions);
 		}
 	}
 }
@@ -232,6 +260,12 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 	auto rejection = rejections.find(position);
 	outcome.status = rejection != rejections.end() ? rejection->second : Check(committed, entry, staged);
 	if (outcome.status.IsOk()) {
+		for (auto &effect : entry.effects) {
+			attempt_tables.insert(effect.object.Key());
+			for (auto &name : effect.touched) {
+				attempt_tables.insert(name.Key());
+			}
+		}
 		EffectApplier effects(session, entry);
 		bool touched = false;
 		try {
@@ -408,14 +442,19 @@ void Applier::Publish(Staged &staged) {
 	core.DeliverOutcomes(staged.outcomes);
 }
 
-void Applier::EvictLocalWriters() {
+void Applier::EvictLocal(int attempt) {
 	auto database = core.Attached();
 	if (!database) {
 		return;
 	}
+	EvictionScope scope;
+	scope.readers_too = attempt >= EVICT_READERS;
+	if (attempt < EVICT_ALL_WRITERS) {
+		scope.tables = attempt_tables;
+	}
 	auto evicted = core.transactions.Evict(
-	    *database, false, Status(ErrorCode::Conflict, "a committed transaction needed rows or catalog entries that this "
-	                                           "transaction had changed; retry"));
+	    *database, scope, Status(ErrorCode::Conflict, "a committed transaction needed rows or catalog entries that this "
+	                                                  "transaction had changed; retry"));
 	core.local_evictions += evicted;
 	if (evicted > 0) {
 		Log(LogLevel::Debug, "catalog", "local_transactions_evicted", {{"count", std::to_string(evicted)}});

@@ -54,13 +54,15 @@ private:
 	void StageSequence(const DecodedEntry &entry, raft::LogIndex index, SequenceMove move, Staged &staged);
 	void Publish(Staged &staged);
 	raft::LogIndex ObjectVersion(const std::string &key) const;
-	void EvictLocalWriters();
+	void EvictLocal(int attempt);
 	void CompactWhenLong();
 
 	ReplicaCore &core;
 	//! Of the current Apply call.
 	std::vector<std::unique_ptr<DecodedEntry>> decoded;
 	std::map<size_t, Status> rejections;
+	//! Keys of what the current attempt writes.
+	std::set<std::string> attempt_tables;
 	uint64_t rows_since_compaction = 0;
 };
 

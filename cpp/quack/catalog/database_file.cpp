@@ -183,9 +183,10 @@ Result<CheckpointKey> LockForCheckpoint(ReplicaCore &core, duckdb::AttachedDatab
 		if (!evict_readers && blocked < core.options.checkpoint_writer_patience) {
 			return Status(ErrorCode::Unavailable, "checkpoint postponed: an open transaction needs what it would remove");
 		}
+		EvictionScope scope;
+		scope.readers_too = evict_readers;
 		core.local_evictions += core.transactions.Evict(
-		    database, evict_readers,
-		    Status(ErrorCode::Conflict, "the transaction was open for so long that it blocked a checkpoint; retry"));
+		    database, scope, Status(ErrorCode::Conflict, "the transaction was open for so long that it blocked a checkpoint; retry"));
 		key = TryLock(database, CHECKPOINT_WAIT_AFTER_EVICTION);
 	}
 	if (!key) {
@@ -388,7 +389,7 @@ Status InstallFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner,
 		}
 		if (auto database = core.Attached()) {
 			core.local_evictions += core.transactions.Evict(
-			    *database, false, Status(ErrorCode::Conflict, "the node installed a snapshot; retry"));
+			    *database, EvictionScope(), Status(ErrorCode::Conflict, "the node installed a snapshot; retry"));
 		}
 		status = DetachFile(core);
 		if (!status.IsOk()) {

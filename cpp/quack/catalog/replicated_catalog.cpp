@@ -2,6 +2,7 @@
 
 #include "duckdb/catalog/catalog_entry/schema_catalog_entry.hpp"
 #include "duckdb/catalog/catalog_entry/table_catalog_entry.hpp"
+#include "duckdb/common/string_util.hpp"
 #include "duckdb/main/attached_database.hpp"
 #include "duckdb/main/config.hpp"
 #include "duckdb/parser/parsed_data/attach_info.hpp"
@@ -86,32 +87,36 @@ duckdb::optional_ptr<duckdb::CatalogEntry> ReplicatedCatalog::CreateSchema(duckd
 	return DuckCatalog::CreateSchema(transaction, info);
 }
 
-void ReplicatedCatalog::RefuseMeta(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table) const {
-	auto path = table.ParentSchema().GetSchemaPath();
-	if (&context != core->apply_context.load() && !path.empty() && path[0] == duckdb::Identifier(META_SCHEMA)) {
+void ReplicatedCatalog::OnWrite(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table) {
+	if (&context == core->apply_context.load()) {
+		return;
+	}
+	auto name = NameOf(table);
+	if (duckdb::StringUtil::CIEquals(name.schema[0], META_SCHEMA)) {
 		throw duckdb::PermissionException("schema \"%s\" holds the replication state and is read-only", META_SCHEMA);
 	}
+	core->transactions.NoteWrite(duckdb::DuckTransaction::Get(context, *this), name.Key());
 }
 
 duckdb::PhysicalOperator &ReplicatedCatalog::PlanInsert(duckdb::ClientContext &context,
                                                         duckdb::PhysicalPlanGenerator &planner,
                                                         duckdb::LogicalInsert &op,
                                                         duckdb::optional_ptr<duckdb::PhysicalOperator> plan) {
-	RefuseMeta(context, op.table);
+	OnWrite(context, op.table);
 	return DuckCatalog::PlanInsert(context, planner, op, plan);
 }
 
 duckdb::PhysicalOperator &ReplicatedCatalog::PlanDelete(duckdb::ClientContext &context,
                                                         duckdb::PhysicalPlanGenerator &planner,
                                                         duckdb::LogicalDelete &op, duckdb::PhysicalOperator &plan) {
-	RefuseMeta(context, op.table);
+	OnWrite(context, op.table);
 	return DuckCatalog::PlanDelete(context, planner, op, plan);
 }
 
 duckdb::PhysicalOperator &ReplicatedCatalog::PlanUpdate(duckdb::ClientContext &context,
                                                         duckdb::PhysicalPlanGenerator &planner,
                                                         duckdb::LogicalUpdate &op, duckdb::PhysicalOperator &plan) {
-	RefuseMeta(context, op.table);
+	OnWrite(context, op.table);
 	return DuckCatalog::PlanUpdate(context, planner, op, plan);
 }
 
@@ -119,7 +124,7 @@ duckdb::PhysicalOperator &ReplicatedCatalog::PlanMergeInto(duckdb::ClientContext
                                                            duckdb::PhysicalPlanGenerator &planner,
                                                            duckdb::LogicalMergeInto &op,
                                                            duckdb::PhysicalOperator &plan) {
-	RefuseMeta(context, op.table);
+	OnWrite(context, op.table);
 	return DuckCatalog::PlanMergeInto(context, planner, op, plan);
 }
 

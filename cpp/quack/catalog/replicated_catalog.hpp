@@ -32,7 +32,8 @@ public:
 	}
 
 private:
-	void RefuseMeta(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table) const;
+	//! Refuses writes to `__quack`; notes others for eviction.
+	void OnWrite(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table);
 
 	std::shared_ptr<ReplicaCore> core;
 };

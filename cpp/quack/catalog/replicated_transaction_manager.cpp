@@ -37,6 +37,7 @@ duckdb::Transaction &ReplicatedTransactionManager::StartTransaction(duckdb::Clie
 	}
 	if (!NoBarrierScope::Active()) {
 		WaitForConsistency(*core, context);
+		core->transactions.WaitAtGate(context);
 	}
 	OpenTransaction open;
 	open.context = context.shared_from_this();

@@ -49,6 +49,24 @@ private:
 	std::thread thread;
 };
 
+bool InScope(duckdb::DuckTransaction &transaction, const OpenTransaction &open, const EvictionScope &scope) {
+	if (scope.readers_too) {
+		return true;
+	}
+	if (transaction.IsReadOnly()) {
+		return false;
+	}
+	if (scope.tables.empty() || open.written.empty()) {
+		return true;
+	}
+	for (auto &table : open.written) {
+		if (scope.tables.count(table) != 0) {
+			return true;
+		}
+	}
+	return false;
+}
+
 } // namespace
 
 NoBarrierScope::NoBarrierScope() {
@@ -86,14 +104,42 @@ void TransactionRegistry::Remove(duckdb::DuckTransaction &transaction) {
 	changed.notify_all();
 }
 
-size_t TransactionRegistry::Evict(duckdb::AttachedDatabase &database, bool readers_too, const Status &reason) {
+void TransactionRegistry::NoteWrite(duckdb::DuckTransaction &transaction, const std::string &table) {
+	std::lock_guard<std::mutex> guard(lock);
+	auto found = open_transactions.find(&transaction);
+	if (found != open_transactions.end()) {
+		found->second.written.insert(table);
+	}
+}
+
+void TransactionRegistry::CloseGate() {
+	std::lock_guard<std::mutex> guard(lock);
+	gate_closed = true;
+}
+
+void TransactionRegistry::OpenGate() {
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		gate_closed = false;
+	}
+	changed.notify_all();
+}
+
+void TransactionRegistry::WaitAtGate(duckdb::ClientContext &context) {
+	std::unique_lock<std::mutex> guard(lock);
+	while (!changed.wait_for(guard, std::chrono::milliseconds(20), [this]() { return !gate_closed; })) {
+		context.InterruptCheck();
+	}
+}
+
+size_t TransactionRegistry::Evict(duckdb::AttachedDatabase &database, const EvictionScope &scope,
+                                  const Status &reason) {
 	std::vector<std::pair<duckdb::shared_ptr<duckdb::ClientContext>, duckdb::DuckTransaction *>> victims;
 	{
 		std::lock_guard<std::mutex> guard(lock);
 		for (auto &entry : open_transactions) {
 			auto context = entry.second.context.lock();
-			bool chosen = !entry.second.committing && (readers_too || !entry.first->IsReadOnly());
-			if (context && chosen) {
+			if (context && !entry.second.committing && InScope(*entry.first, entry.second, scope)) {
 				victims.emplace_back(std::move(context), entry.first);
 			}
 		}

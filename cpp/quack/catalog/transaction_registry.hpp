@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 
 #include "duckdb.hpp"
@@ -26,6 +27,16 @@ struct OpenTransaction {
 	bool committing = false;
 	//! Chosen for eviction: its COMMIT must fail at once instead of waiting for the applier, who waits for its session.
 	Status doomed;
+	//! Keys of tables that its statements were planned to write. Incomplete: DDL and re-executed prepared statements are
+	//! not seen; empty means unknown.
+	std::set<std::string> written;
+};
+
+//! Whom an eviction takes.
+struct EvictionScope {
+	bool readers_too = false;
+	//! Only writers of these tables (ObjectName::Key) and writers of unknown ones; empty = all writers.
+	std::set<std::string> tables;
 };
 
 //! While it lives, transactions that this thread starts do not wait for consensus: the applier replaces an evicted
@@ -47,10 +58,17 @@ public:
 	OpenTransaction BeginCommit(duckdb::DuckTransaction &transaction);
 	void Remove(duckdb::DuckTransaction &transaction);
 
-	//! Aborts every open transaction of `database` that has written something (or simply every one), and waits for those
-	//! that are committing. Their sessions see `reason` (SessionState::Doomed), at the latest at COMMIT. Returns how many
-	//! were aborted.
-	size_t Evict(duckdb::AttachedDatabase &database, bool readers_too, const Status &reason);
+	void NoteWrite(duckdb::DuckTransaction &transaction, const std::string &table);
+
+	//! Aborts open transactions of `database`, and waits for those that are committing. Their sessions see `reason`
+	//! (SessionState::Doomed), at the latest at COMMIT. Returns how many were aborted.
+	size_t Evict(duckdb::AttachedDatabase &database, const EvictionScope &scope, const Status &reason);
+
+	//! While closed, no local transaction starts: the applier retries and must not lose the race for a row again.
+	void CloseGate();
+	void OpenGate();
+	//! Blocks while the gate is closed. Throws InterruptException when the session is interrupted.
+	void WaitAtGate(duckdb::ClientContext &context);
 
 private:
 	bool EvictOne(duckdb::AttachedDatabase &database, duckdb::ClientContext &context, duckdb::DuckTransaction *victim,
@@ -60,6 +78,7 @@ private:
 	std::mutex lock;
 	std::condition_variable changed;
 	std::unordered_map<duckdb::DuckTransaction *, OpenTransaction> open_transactions;
+	bool gate_closed = false;
 };
 
 } // namespace catalog

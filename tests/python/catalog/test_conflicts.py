@@ -278,6 +278,7 @@ def test_stale_index_danger(cluster: Cluster) -> None:
     error = race(cluster, TABLE, "CREATE INDEX ix ON t(s)", "UPDATE t SET s = 'idx' WHERE i = 2")
     assert "quack schema_changed:" in error
     for replica in cluster.replicas:
+        cluster.assert_equal()
         replica.con.execute("UPDATE t SET s = 'found' WHERE i = 2")
         replica.command("wait")
         assert replica.rows("SELECT i FROM t WHERE s = 'found'") == [(2,)]
