@@ -1,3 +1,4 @@
+#include "quack/sql/sql_error.hpp"
 #include "quack/sql/remote_transaction.hpp"
 
 #include <algorithm>
@@ -44,29 +45,40 @@ RemoteBudget RemoteTransaction::Budget(ClientContext &context) const {
 	return RemoteBudget::ForMs(timeout_ms, [&context] { return context.IsInterrupted(); });
 }
 
+//! Languages that see only an error's text find the stable code at its end.
+static std::string CodeTag(const char *code) {
+	return std::string(" [quack:") + code + "]";
+}
+
 void RemoteTransaction::ThrowFailure(const Attempt &attempt, const std::string &what, bool outcome_unknown) {
 	if (attempt.transport.Code() == ErrorCode::Cancelled) {
 		throw duckdb::InterruptException();
 	}
 	if (attempt.is_error && !(outcome_unknown && attempt.retry)) {
-		ThrowErrorResponse(attempt.error);
+		auto error = attempt.error;
+		auto code = CodeOf(error);
+		if (!code.empty()) {
+			error.message += CodeTag(code.c_str());
+		}
+		ThrowErrorResponse(error);
 	}
 	auto status = attempt.is_error ? Status(ErrorCode::Unavailable, attempt.error.message) : attempt.transport;
 	if (status.Code() == ErrorCode::Unauthorized) {
-		throw duckdb::PermissionException("%s", status.Message());
+		throw duckdb::PermissionException("%s%s", status.Message(), CodeTag(ErrorCodeName(status.Code())));
 	}
 	if (status.Code() == ErrorCode::InvalidArgument) {
 		throw duckdb::CatalogException("%s", status.Message());
 	}
 	if (status.Code() == ErrorCode::Incompatible) {
-		throw duckdb::IOException("%s", status.Message());
+		throw duckdb::IOException("%s%s", status.Message(), CodeTag(ErrorCodeName(status.Code())));
 	}
 	if (outcome_unknown) {
 		throw TransactionException("outcome unknown: %s was sent, but no node told its outcome before the deadline "
-		                           "(last: %s). It may have been committed; check before repeating it",
-		                           what, status.Message());
+		                           "(last: %s). It may have been committed; check before repeating it%s",
+		                           what, status.Message(), CodeTag(ErrorCodeName(ErrorCode::OutcomeUnknown)));
 	}
-	throw duckdb::IOException("%s could not be sent, nothing was done: %s", what, status.Message());
+	throw duckdb::IOException("%s could not be sent, nothing was done: %s%s", what, status.Message(),
+	                          CodeTag(ErrorCodeName(ErrorCode::Unavailable)));
 }
 
 //===----------------------------------------------------------------------===//
@@ -237,6 +249,7 @@ RemoteTransaction::Attempt RemoteTransaction::TryPrepare(RemoteCluster &cluster,
 		attempt.is_error = true;
 		attempt.error = reply.Value().error;
 		attempt.retry = reply.Value().IsRetryable() || reply.Value().IsSessionLost();
+		attempt.conflict = reply.Value().IsConflict();
 		return attempt;
 	}
 	try {
@@ -318,7 +331,7 @@ std::unique_ptr<RemoteStream> RemoteTransaction::RunAutocommit(ClientContext &co
 		auto code = attempt.transport.Code();
 		maybe_done = maybe_done || (statement.effect && (code == ErrorCode::OutcomeUnknown ||
 		                                                 code == ErrorCode::DeadlineExceeded));
-		if (!attempt.retry || budget.Expired()) {
+		if (!(attempt.retry || attempt.conflict) || budget.Expired()) {
 			if (attempt.is_error) {
 				cluster->Release(node_session);
 			}
@@ -330,6 +343,12 @@ std::unique_ptr<RemoteStream> RemoteTransaction::RunAutocommit(ClientContext &co
 				throw duckdb::InterruptException();
 			}
 			pause_ms = std::min<uint64_t>(pause_ms * 2, 200);
+		}
+		if (attempt.conflict) {
+			// It was rolled back everywhere: the next round is a new statement.
+			request_id = HugeintToHex(RemoteCluster::RandomUuid());
+			maybe_done = false;
+			continue;
 		}
 		if (!node_session->lost || !attempt.transport.IsOk()) {
 			cluster->MoveOn(node_session->endpoint);
@@ -591,7 +610,16 @@ std::shared_ptr<RemoteSnapshot> RemoteTransaction::Snapshot(ClientContext &conte
 	}
 	if (fresh && !fresh_in_statement) {
 		guard.unlock();
-		catalog.CheckVersion(Budget(context));
+		if (cluster->Options().consistency == "linearizable") {
+			// A heartbeat is answered at once; this query waits for what was committed before it.
+			RemoteStatement probe;
+			probe.sql = "SELECT 1 FROM duckdb_schemas() WHERE database_name = current_database() LIMIT 1";
+			auto answer = Run(context, probe);
+			while (answer->Next(context)) {
+			}
+		} else {
+			catalog.CheckVersion(Budget(context));
+		}
 		guard.lock();
 		fresh_in_statement = true;
 	}

@@ -45,13 +45,16 @@ def run_dev(folder: pathlib.Path, nodes: int) -> int:
     cluster = LocalCluster(folder, generated or generate_local_configs(folder, nodes))
     with cluster:
         cluster.start()
-        console.print(f"[bold]{nodes} voters are running[/bold]; logs: {folder}/n*/node.log")
-        console.print("Attach from any DuckDB session with the extension loaded (quack.connect()):")
+        console.print(
+            f"[bold]{nodes} voters are running[/bold]; logs: {folder}/n*/node.log", soft_wrap=True
+        )
+        console.print("Attach from any DuckDB session with the extension loaded:")
         for node in cluster.nodes:
             # The token stays in its file; it is not printed.
             statement = cluster.attach_sql(node).replace(cluster.token, "<token>")
             console.print(f"  {statement};", soft_wrap=True, highlight=False, markup=False)
-        console.print(f"<token> is in {folder}/token. Ctrl-C stops the cluster.", markup=False)
+        end = f"<token> is in {folder}/token. Ctrl-C stops the cluster."
+        console.print(end, markup=False, soft_wrap=True)
         while not stop.wait(1.0):
             for node in cluster.nodes:
                 if node.process is not None and not node.running():
