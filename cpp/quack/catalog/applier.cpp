@@ -52,7 +52,7 @@ Status ToStatus(const duckdb::ErrorData &error, bool planned_on_current_catalog)
 	case ExceptionType::NOT_IMPLEMENTED:
 		return planned_on_current_catalog
 		           ? Status(ErrorCode::NotSupported, "the change cannot be replicated: " + error.RawMessage())
-		           : Status(ErrorCode::SchemaChanged, error.RawMessage());
+				   : Status(ErrorCode::SchemaChanged, error.RawMessage());
 	default:
 		return Status(ErrorCode::Constraint, error.RawMessage());
 	}
@@ -101,8 +101,8 @@ Status Applier::Apply(const std::vector<node::CommittedEntry> &entries) {
 		if (!applied.IsOk()) {
 			auto &entry = entries[next];
 			return Status(applied.GetStatus().Code(), "applying entries from " + std::to_string(entry.entry.index) +
-			                                              " of group " + std::to_string(entry.group) + " failed: " +
-			                                              applied.GetStatus().Message());
+			                                              " of group " + std::to_string(entry.group) +
+			                                              " failed: " + applied.GetStatus().Message());
 		}
 		for (size_t i = next; i < next + applied.Value(); i++) {
 			decoded[i].reset();
@@ -111,8 +111,8 @@ Status Applier::Apply(const std::vector<node::CommittedEntry> &entries) {
 		try {
 			CompactWhenLong();
 		} catch (std::exception &exception) {
-			return Status(ErrorCode::Internal, "compacting the replication state failed: " +
-			                                       duckdb::ErrorData(exception).Message());
+			return Status(ErrorCode::Internal,
+			              "compacting the replication state failed: " + duckdb::ErrorData(exception).Message());
 		}
 	}
 	return Status::Ok();
@@ -238,8 +238,7 @@ void Applier::ApplyEntry(ApplySession &session, const node::CommittedEntry &comm
 			throw membership.GetStatus();
 		}
 		staged_position.membership = membership.Value();
-		staged.state_rows.push_back(
-		    {entry.index, StateKind::Membership, EncodeIndex(committed.group), *entry.payload});
+		staged.state_rows.push_back({entry.index, StateKind::Membership, EncodeIndex(committed.group), *entry.payload});
 	}
 	if (entry.type == raft::EntryType::Normal) {
 		ApplyNormal(session, committed, position, staged);
@@ -286,8 +285,7 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 			if (Classify(error) != Failure::Deterministic) {
 				throw;
 			}
-			throw Stop {position,
-			            ToStatus(error, entry.header.planned_version == core.state.catalog_version)};
+			throw Stop {position, ToStatus(error, entry.header.planned_version == core.state.catalog_version)};
 		}
 	}
 	staged.rejected += outcome.status.IsOk() ? 0 : 1;
@@ -452,9 +450,10 @@ void Applier::EvictLocal(int attempt) {
 	if (attempt < EVICT_ALL_WRITERS) {
 		scope.tables = attempt_tables;
 	}
-	auto evicted = core.transactions.Evict(
-	    *database, scope, Status(ErrorCode::Conflict, "a committed transaction needed rows or catalog entries that this "
-	                                                  "transaction had changed; retry"));
+	auto evicted = core.transactions.Evict(*database, scope,
+	                                       Status(ErrorCode::Conflict,
+	                                              "a committed transaction needed rows or catalog entries that this "
+	                                              "transaction had changed; retry"));
 	core.local_evictions += evicted;
 	if (evicted > 0) {
 		Log(LogLevel::Debug, "catalog", "local_transactions_evicted", {{"count", std::to_string(evicted)}});

@@ -57,7 +57,8 @@ std::string SerializeCreateInfo(const duckdb::CreateInfo &info) {
 //! Fetches rows by id, as the transaction sees them now or as they were before it.
 class RowFetcher {
 public:
-	RowFetcher(duckdb::DataTable &table, const std::vector<uint32_t> &columns) : collection(table.GetRowGroupCollection()) {
+	RowFetcher(duckdb::DataTable &table, const std::vector<uint32_t> &columns)
+	    : collection(table.GetRowGroupCollection()) {
 		auto all_types = table.GetTypes();
 		for (auto column : columns) {
 			column_ids.emplace_back(column);
@@ -200,10 +201,10 @@ Capture::TableRows &Capture::RowsOf(duckdb::DuckTableEntry &table) {
 	}
 	RefuseMetaSchema(NameOf(table));
 	if (updated_before_ddl.count(table.GetStorage().GetDataTableInfo().get()) != 0) {
-		throw duckdb::NotImplementedException(
-		    "table \"%s\" was updated, altered and then changed again in one transaction; a replicated catalog cannot "
-		    "do that: COMMIT before or after the ALTER",
-		    table.name);
+		throw duckdb::NotImplementedException("table %s was updated, altered and then changed again in one "
+		                                      "transaction; a replicated catalog cannot "
+		                                      "do that: COMMIT before or after the ALTER",
+		                                      table.name);
 	}
 	pending.push_back(std::make_unique<TableRows>());
 	pending.back()->table = &table;

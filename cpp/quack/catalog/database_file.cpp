@@ -88,8 +88,9 @@ Status LoadOrCreateMeta(ReplicaCore &core) {
 	}
 	auto tables = QueryRows(connection, "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'cp'");
 	if (tables[0][0].GetValue<int64_t>() != 0) {
-		return Status(ErrorCode::Incompatible, "'" + core.options.path + "' is a DuckDB database that was not written "
-		                                       "by a node; give the node its own data directory");
+		return Status(ErrorCode::Incompatible, "'" + core.options.path +
+		                                           "' is a DuckDB database that was not written "
+		                                           "by a node; give the node its own data directory");
 	}
 	CreateMetaTables(core);
 	return WriteCheckpoint(core);
@@ -181,12 +182,15 @@ Result<CheckpointKey> LockForCheckpoint(ReplicaCore &core, duckdb::AttachedDatab
 		auto blocked = now - core.checkpoint_blocked_since;
 		bool evict_readers = core.closing || blocked >= core.options.checkpoint_reader_patience;
 		if (!evict_readers && blocked < core.options.checkpoint_writer_patience) {
-			return Status(ErrorCode::Unavailable, "checkpoint postponed: an open transaction needs what it would remove");
+			return Status(ErrorCode::Unavailable,
+			              "checkpoint postponed: an open transaction needs what it would remove");
 		}
 		EvictionScope scope;
 		scope.readers_too = evict_readers;
-		core.local_evictions += core.transactions.Evict(
-		    database, scope, Status(ErrorCode::Conflict, "the transaction was open for so long that it blocked a checkpoint; retry"));
+		core.local_evictions +=
+		    core.transactions.Evict(database, scope,
+			                        Status(ErrorCode::Conflict,
+			                               "the transaction was open for so long that it blocked a checkpoint; retry"));
 		key = TryLock(database, CHECKPOINT_WAIT_AFTER_EVICTION);
 	}
 	if (!key) {
@@ -258,10 +262,10 @@ Status CheckNotOlder(const ReplicaCore &core, const LoadedMeta &meta) {
 			return Status(ErrorCode::Incompatible, "snapshot image does not know group " + std::to_string(mine.first));
 		}
 		if (theirs->second.index < mine.second.index) {
-			return Status(ErrorCode::InvalidArgument,
-			              "snapshot image stands at index " + std::to_string(theirs->second.index) + " of group " +
-			                  std::to_string(mine.first) + ", this node is at " + std::to_string(mine.second.index) +
-			                  " already");
+			return Status(ErrorCode::InvalidArgument, "snapshot image stands at index " +
+			                                              std::to_string(theirs->second.index) + " of group " +
+			                                              std::to_string(mine.first) + ", this node is at " +
+			                                              std::to_string(mine.second.index) + " already");
 		}
 	}
 	return Status::Ok();
@@ -293,8 +297,8 @@ Status AttachFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner) 
 		{
 			AttachPermit permit(owner);
 			duckdb::Connection connection(core.instance);
-			auto status = RunSql(connection, "ATTACH " + SqlString(core.options.path) + " AS " + CATALOG_NAME + " (TYPE " +
-			                                     STORAGE_TYPE + ", RECOVERY_MODE no_wal_writes)");
+			auto status = RunSql(connection, "ATTACH " + SqlString(core.options.path) + " AS " + CATALOG_NAME +
+			                                     " (TYPE " + STORAGE_TYPE + ", RECOVERY_MODE no_wal_writes)");
 			if (!status.IsOk()) {
 				return status;
 			}
@@ -307,8 +311,8 @@ Status AttachFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner) 
 		return status;
 	} catch (std::exception &exception) {
 		(void)DetachFile(core);
-		return Status(ErrorCode::IoError, "opening '" + core.options.path +
-		                                      "' failed: " + duckdb::ErrorData(exception).Message());
+		return Status(ErrorCode::IoError,
+		              "opening '" + core.options.path + "' failed: " + duckdb::ErrorData(exception).Message());
 	}
 }
 
@@ -316,7 +320,12 @@ Status DetachFile(ReplicaCore &core) {
 	Status status;
 	try {
 		duckdb::Connection connection(core.instance);
-		// What is not in our own last checkpoint must not reach the file by DuckDB's on detach.
+		auto database = core.Attached();
+		if (database) {
+			// A transaction that is still open keeps the old attachment; when it ends, DuckDB would checkpoint into a file
+			// that another attachment may own by then.
+			database->Invalidate("the node detached it");
+		}
 		status = RunSql(connection, "SET checkpoint_on_detach = 'disabled'");
 		if (status.IsOk()) {
 			status = RunSql(connection, std::string("DETACH DATABASE IF EXISTS ") + CATALOG_NAME);
@@ -336,8 +345,8 @@ Status WriteCheckpoint(ReplicaCore &core) {
 		CompactMeta(core);
 		return CheckpointAttached(core);
 	} catch (std::exception &exception) {
-		return Status(ErrorCode::IoError, "checkpoint of '" + core.options.path +
-		                                      "' failed: " + duckdb::ErrorData(exception).Message());
+		return Status(ErrorCode::IoError,
+		              "checkpoint of '" + core.options.path + "' failed: " + duckdb::ErrorData(exception).Message());
 	}
 }
 
@@ -388,8 +397,9 @@ Status InstallFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner,
 			return status;
 		}
 		if (auto database = core.Attached()) {
-			core.local_evictions += core.transactions.Evict(
-			    *database, EvictionScope(), Status(ErrorCode::Conflict, "the node installed a snapshot; retry"));
+			core.local_evictions +=
+			    core.transactions.Evict(*database, EvictionScope(),
+				                        Status(ErrorCode::Conflict, "the node installed a snapshot; retry"));
 		}
 		status = DetachFile(core);
 		if (!status.IsOk()) {
@@ -408,8 +418,8 @@ Status InstallFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner,
 		}
 		return status;
 	} catch (std::exception &exception) {
-		return Status(ErrorCode::IoError, "installing snapshot '" + image +
-		                                      "' failed: " + duckdb::ErrorData(exception).Message());
+		return Status(ErrorCode::IoError,
+		              "installing snapshot '" + image + "' failed: " + duckdb::ErrorData(exception).Message());
 	}
 }
 

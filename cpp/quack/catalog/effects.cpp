@@ -87,8 +87,8 @@ Status ReadEffects(uint64_t count, DecodedEntry &entry) {
 			ReadSequence(reader, effect);
 			break;
 		default:
-			return Status(ErrorCode::Corruption, "log entry holds an effect of unknown kind " +
-			                                         std::to_string(unsigned(effect.kind)));
+			return Status(ErrorCode::Corruption,
+			              "log entry holds an effect of unknown kind " + std::to_string(unsigned(effect.kind)));
 		}
 		entry.effects.push_back(std::move(effect));
 	}

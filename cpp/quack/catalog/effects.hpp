@@ -4,8 +4,8 @@
 //!   | u64 planned version | u64 snapshot index | u64 base index | varint effect count | varint plain body size | body
 //!
 //! Body, per effect: u8 kind | object name | kind-specific part. Little-endian throughout (common/bytes.hpp). Rows are
-//! DuckDB vectors in its binary serialization (chunk_codec.hpp), without types: these follow from the table's definition
-//! at the planned version.
+//! DuckDB vectors in its binary serialization (chunk_codec.hpp), without types: these follow from the table's
+//! definition at the planned version.
 #pragma once
 
 #include <string>

@@ -44,7 +44,8 @@ SequenceUsers DecodeSequenceUsers(const std::string &value) {
 }
 
 void LoadEntries(duckdb::Connection &connection, ReplicatedState &state) {
-	auto groups = QueryRows(connection, "SELECT group_id, max(idx), arg_max(term, idx) FROM cp.__quack.entries GROUP BY ALL");
+	auto groups =
+	    QueryRows(connection, "SELECT group_id, max(idx), arg_max(term, idx) FROM cp.__quack.entries GROUP BY ALL");
 	for (auto &row : groups) {
 		node::AppliedPosition position;
 		position.group = row[0].GetValue<uint64_t>();
@@ -54,9 +55,10 @@ void LoadEntries(duckdb::Connection &connection, ReplicatedState &state) {
 	}
 	auto applied = state.positions.count(raft::ROOT_GROUP) != 0 ? state.positions[raft::ROOT_GROUP].index : 0;
 	auto first = applied > OUTCOME_WINDOW ? applied - OUTCOME_WINDOW : 0;
-	auto rows = QueryRows(connection, "SELECT idx, request_id, code, message FROM cp.__quack.entries WHERE request_id IS NOT "
-	                              "NULL AND idx >= " +
-	                                  std::to_string(first) + " ORDER BY idx");
+	auto rows =
+	    QueryRows(connection, "SELECT idx, request_id, code, message FROM cp.__quack.entries WHERE request_id IS NOT "
+		                      "NULL AND idx >= " +
+		                          std::to_string(first) + " ORDER BY idx");
 	for (auto &row : rows) {
 		CommitOutcome outcome;
 		auto &id = duckdb::StringValue::Get(row[1]);
@@ -119,9 +121,9 @@ void AppendEntryRows(ApplySession &session, const std::vector<EntryRow> &rows) {
 		std::vector<duckdb::Value> values {duckdb::Value::UBIGINT(row.group), duckdb::Value::UBIGINT(row.index),
 		                                   duckdb::Value::UBIGINT(row.term)};
 		if (!row.outcome) {
-			values.insert(values.end(), {duckdb::Value(duckdb::LogicalType::BLOB),
-			                             duckdb::Value(duckdb::LogicalType::UTINYINT),
-			                             duckdb::Value(duckdb::LogicalType::VARCHAR)});
+			values.insert(values.end(),
+			              {duckdb::Value(duckdb::LogicalType::BLOB), duckdb::Value(duckdb::LogicalType::UTINYINT),
+			               duckdb::Value(duckdb::LogicalType::VARCHAR)});
 			return values;
 		}
 		auto &id = row.outcome->request_id;
@@ -136,10 +138,14 @@ void AppendEntryRows(ApplySession &session, const std::vector<EntryRow> &rows) {
 void AppendStateRows(ApplySession &session, const std::vector<StateRow> &rows) {
 	AppendRows(session, STATE, rows.size(), [&](size_t i) {
 		auto &row = rows[i];
-		return std::vector<duckdb::Value> {
-		    duckdb::Value::UBIGINT(row.index), duckdb::Value::UTINYINT(uint8_t(row.kind)),
-		    duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(row.name.data()), row.name.size()),
-		    duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(row.value.data()), row.value.size())};
+		return std::vector<duckdb::Value> {duckdb::Value::UBIGINT(row.index),
+		                                   duckdb::Value::UTINYINT(uint8_t(row.kind)),
+		                                   duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(
+		                                                           row.name.data()),
+		                                                       row.name.size()),
+		                                   duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(
+		                                                           row.value.data()),
+		                                                       row.value.size())};
 	});
 }
 
@@ -147,8 +153,9 @@ void CreateMetaTables(ReplicaCore &core) {
 	ApplySession session(core);
 	auto &connection = session.GetConnection();
 	QueryRows(connection, "CREATE SCHEMA cp.__quack");
-	QueryRows(connection, "CREATE TABLE cp.__quack.entries(group_id UBIGINT, idx UBIGINT, term UBIGINT, request_id BLOB, "
-	                  "code UTINYINT, message VARCHAR)");
+	QueryRows(connection,
+	          "CREATE TABLE cp.__quack.entries(group_id UBIGINT, idx UBIGINT, term UBIGINT, request_id BLOB, "
+	          "code UTINYINT, message VARCHAR)");
 	QueryRows(connection, "CREATE TABLE cp.__quack.state(idx UBIGINT, kind UTINYINT, name BLOB, value BLOB)");
 	AppendStateRows(session, {{0, StateKind::ClusterId, "", core.options.cluster_id},
 	                          {0, StateKind::Format, "", EncodeIndex(FILE_FORMAT_VERSION)}});
@@ -156,8 +163,9 @@ void CreateMetaTables(ReplicaCore &core) {
 }
 
 Result<LoadedMeta> LoadMeta(duckdb::Connection &connection) {
-	auto exists = QueryRows(connection, "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'cp' AND schema_name = "
-	                                "'__quack' AND table_name IN ('entries', 'state')");
+	auto exists =
+	    QueryRows(connection, "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'cp' AND schema_name = "
+		                      "'__quack' AND table_name IN ('entries', 'state')");
 	if (exists[0][0].GetValue<int64_t>() != 2) {
 		return Status(ErrorCode::NotFound, "the file has no replication state");
 	}
@@ -175,9 +183,10 @@ void CompactMeta(ReplicaCore &core) {
 	ApplySession session(core);
 	auto &connection = session.GetConnection();
 	QueryRows(connection, "DELETE FROM cp.__quack.entries WHERE idx + " + std::to_string(OUTCOME_WINDOW) +
-	                      " < (SELECT max(e.idx) FROM cp.__quack.entries e WHERE e.group_id = entries.group_id)");
-	QueryRows(connection, "DELETE FROM cp.__quack.state WHERE idx < (SELECT max(n.idx) FROM cp.__quack.state n WHERE n.kind = "
-	                  "state.kind AND n.name = state.name)");
+	                          " < (SELECT max(e.idx) FROM cp.__quack.entries e WHERE e.group_id = entries.group_id)");
+	QueryRows(connection,
+	          "DELETE FROM cp.__quack.state WHERE idx < (SELECT max(n.idx) FROM cp.__quack.state n WHERE n.kind = "
+	          "state.kind AND n.name = state.name)");
 	session.Commit();
 }
 

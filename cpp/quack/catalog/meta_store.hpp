@@ -21,7 +21,14 @@ struct EntryRow {
 	std::optional<CommitOutcome> outcome;
 };
 
-enum class StateKind : uint8_t { ClusterId = 0, Format = 1, Membership = 2, CatalogVersion = 3, Object = 4, Sequence = 5 };
+enum class StateKind : uint8_t {
+	ClusterId = 0,
+	Format = 1,
+	Membership = 2,
+	CatalogVersion = 3,
+	Object = 4,
+	Sequence = 5
+};
 
 struct StateRow {
 	raft::LogIndex index = 0;

@@ -139,7 +139,8 @@ private:
 		if (!maybe_appended && !in_flight) {
 			Finish(Status(ErrorCode::Cancelled, "the statement was interrupted before its transaction was proposed"));
 		} else {
-			Finish(Status(ErrorCode::OutcomeUnknown, "the statement was interrupted while its transaction was underway"));
+			Finish(
+			    Status(ErrorCode::OutcomeUnknown, "the statement was interrupted while its transaction was underway"));
 		}
 	}
 
@@ -156,8 +157,8 @@ private:
 
 	void Finish(Status status) {
 		if (maybe_appended && status.Code() != ErrorCode::OutcomeUnknown) {
-			status = Status(ErrorCode::OutcomeUnknown, "an earlier attempt may have committed; the last one said " +
-			                                               status.ToString());
+			status = Status(ErrorCode::OutcomeUnknown,
+			                "an earlier attempt may have committed; the last one said " + status.ToString());
 		}
 		outcome.status = std::move(status);
 		finished = true;
@@ -187,9 +188,8 @@ private:
 			}
 		}
 	}
-	throw duckdb::TransactionException("quack %s: %s of group %s failed on node %s: %s%s",
-	                                   ErrorCodeName(status.Code()), what,
-	                                   group == raft::ROOT_GROUP ? std::string("root") : std::to_string(group),
+	throw duckdb::TransactionException("quack %s: %s of group %s failed on node %s: %s%s", ErrorCodeName(status.Code()),
+	                                   what, group == raft::ROOT_GROUP ? std::string("root") : std::to_string(group),
 	                                   core.options.node_id, status.Message(), reason);
 }
 
@@ -206,8 +206,9 @@ void WaitUntilApplied(ReplicaCore &core, duckdb::ClientContext &context, raft::G
 			ThrowConsistency(core, group, what, Status(ErrorCode::Unavailable, "the consensus engine is not running"));
 		}
 		if (now >= deadline) {
-			ThrowConsistency(core, group, what, Status(ErrorCode::DeadlineExceeded,
-			                                           "index " + std::to_string(index) + " was not applied in time"));
+			ThrowConsistency(core, group, what,
+			                 Status(ErrorCode::DeadlineExceeded,
+			                        "index " + std::to_string(index) + " was not applied in time"));
 		}
 		auto status = engine->WaitApplied(group, index, std::min(POLL_INTERVAL, deadline - now));
 		if (status.IsOk()) {

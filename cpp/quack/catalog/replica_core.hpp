@@ -98,8 +98,8 @@ struct ReplicaCore {
 	std::mutex waiters_lock;
 	std::unordered_map<RequestId, std::shared_ptr<CommitWaiter>, RequestIdHash> waiters;
 
-	//! A descriptor of the catalog file, kept open while attached: closing any descriptor of a file drops DuckDB's POSIX
-	//! lock on it. -1 when detached.
+	//! A descriptor of the catalog file, kept open while attached: closing any descriptor of a file drops DuckDB's
+	//! POSIX lock on it. -1 when detached.
 	int file = -1;
 
 	std::atomic<uint64_t> entries_applied {0};

@@ -32,8 +32,8 @@ void SetPermitted(std::shared_ptr<ReplicaCore> core) {
 
 std::shared_ptr<ReplicaCore> PermittedFor(duckdb::AttachedDatabase &database, const std::string &path) {
 	std::lock_guard<std::mutex> guard(permitted_lock);
-	bool match = permitted_core && &database.GetDatabase() == &permitted_core->instance &&
-	             path == permitted_core->options.path;
+	bool match =
+	    permitted_core && &database.GetDatabase() == &permitted_core->instance && path == permitted_core->options.path;
 	return match ? permitted_core : nullptr;
 }
 

@@ -1,6 +1,6 @@
-//! The replicated state of a node: one DuckDB file, attached under the fixed name `cp` with DuckDB's own write-ahead log
-//! switched off. Writes of sessions are captured at commit and travel through the consensus engine; committed entries
-//! come back through Apply. See DESIGN.md.
+//! The replicated state of a node: one DuckDB file, attached under the fixed name `cp` with DuckDB's own write-ahead
+//! log switched off. Writes of sessions are captured at commit and travel through the consensus engine; committed
+//! entries come back through Apply. See DESIGN.md.
 #pragma once
 
 #include <array>
@@ -80,8 +80,8 @@ public:
 	std::optional<CommitOutcome> LastCommit() const;
 	void SetLastCommit(CommitOutcome outcome);
 	//! Why the open transaction can no longer commit (a committed entry needed what it held); Ok when it can. The
-	//! running statement was interrupted: report this status instead of "Interrupted!", and refuse further statements of
-	//! the transaction with it. Cleared when the session's next transaction begins.
+	//! running statement was interrupted: report this status instead of "Interrupted!", and refuse further statements
+	//! of the transaction with it. Cleared when the session's next transaction begins.
 	Status Doomed() const;
 	//! Used by eviction only, around the steps that abort the transaction.
 	void Doom(Status status);
@@ -106,7 +106,7 @@ struct ObjectHash {
 	std::string object;
 	std::string type; //! table, view, index, sequence, macro, type, schema, trigger
 	uint64_t rows = 0;
-	std::string hash; //! 32 hex digits
+	std::string hash;                 //! 32 hex digits
 	raft::LogIndex applied_index = 0; //! of the root group, same for all rows of one call
 };
 

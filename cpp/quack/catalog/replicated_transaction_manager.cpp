@@ -108,8 +108,8 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 		payload = effects.Finish(header);
 	} catch (std::exception &error) {
 		duckdb::ErrorData data(error);
-		auto code = data.Type() == duckdb::ExceptionType::PERMISSION ? ErrorCode::InvalidArgument
-		                                                             : ErrorCode::NotSupported;
+		auto code =
+		    data.Type() == duckdb::ExceptionType::PERMISSION ? ErrorCode::InvalidArgument : ErrorCode::NotSupported;
 		return Fail(context, transaction, Status(code, data.RawMessage()));
 	}
 	if (payload.size() > ENTRY_BYTES_MAX) {

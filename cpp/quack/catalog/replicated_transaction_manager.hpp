@@ -1,5 +1,5 @@
-//! Turns COMMIT of a local transaction into: capture its effects, roll it back, let consensus order the entry, wait until
-//! the applier has applied it here.
+//! Turns COMMIT of a local transaction into: capture its effects, roll it back, let consensus order the entry, wait
+//! until the applier has applied it here.
 #pragma once
 
 #include "duckdb.hpp"

@@ -76,8 +76,7 @@ std::vector<int64_t> RowLocator::Locate(duckdb::DataChunk &old_rows, const std::
 	}
 	if (missing > 0) {
 		throw Rejected {Status(ErrorCode::Conflict, std::to_string(missing) + " of " + std::to_string(count) +
-		                                                " rows of table \"" +
-		                                                table.entry->name.GetIdentifierName() +
+		                                                " rows of table \"" + table.entry->name.GetIdentifierName() +
 		                                                "\" were changed or deleted by an earlier transaction; retry")};
 	}
 	return located;

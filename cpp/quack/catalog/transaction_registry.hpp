@@ -27,8 +27,8 @@ struct OpenTransaction {
 	bool committing = false;
 	//! Chosen for eviction: its COMMIT must fail at once instead of waiting for the applier, who waits for its session.
 	Status doomed;
-	//! Keys of tables that its statements were planned to write. Incomplete: DDL and re-executed prepared statements are
-	//! not seen; empty means unknown.
+	//! Keys of tables that its statements were planned to write. Incomplete: DDL and re-executed prepared statements
+	//! are not seen; empty means unknown.
 	std::set<std::string> written;
 };
 

@@ -18,7 +18,13 @@ def extension_path() -> str:
     """The test extension; QUACK_CATALOG_TEST_EXTENSION names another one."""
     return os.environ.get(
         "QUACK_CATALOG_TEST_EXTENSION",
-        str(Path(__file__).resolve().parents[3] / "build" / "catalog_test" / "quack.duckdb_extension"),
+        str(
+            Path(__file__).resolve().parents[3]
+            / "build"
+            / "cmake"
+            / "catalog_test"
+            / "quack.duckdb_extension"
+        ),
     )
 
 
@@ -36,10 +42,20 @@ class Replica:
     admin: duckdb.DuckDBPyConnection = field(init=False)
 
     def __post_init__(self) -> None:
-        self.con = duckdb.connect(":memory:", config={"allow_unsigned_extensions": "true", "threads": "2"})
+        self.con = duckdb.connect(
+            ":memory:", config={"allow_unsigned_extensions": "true", "threads": "2"}
+        )
         self.con.execute(f"LOAD '{extension_path()}'")
         self.admin = self.con.cursor()
-        self.command("open", str(self.path), self.log, self.node, self.log_file, self.cluster_id, str(self.batch))
+        self.command(
+            "open",
+            str(self.path),
+            self.log,
+            self.node,
+            self.log_file,
+            self.cluster_id,
+            str(self.batch),
+        )
         self.con.execute("USE cp")
 
     def command(self, *arguments: str) -> str:

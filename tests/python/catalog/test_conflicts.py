@@ -66,8 +66,14 @@ def race(cluster: Cluster, setup: list[str], first: str, second: str) -> str:
     return errors[0] if errors else ""
 
 
-TABLE = ["CREATE TABLE t(i INTEGER PRIMARY KEY, s VARCHAR)", "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')"]
-PLAIN = ["CREATE TABLE t(i INTEGER, s VARCHAR)", "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (2, 'b')"]
+TABLE = [
+    "CREATE TABLE t(i INTEGER PRIMARY KEY, s VARCHAR)",
+    "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+]
+PLAIN = [
+    "CREATE TABLE t(i INTEGER, s VARCHAR)",
+    "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (2, 'b')",
+]
 
 
 @pytest.mark.parametrize("setup", [TABLE, PLAIN], ids=["key", "no key"])
@@ -124,13 +130,19 @@ def test_foreign_key_race(cluster: Cluster) -> None:
     setup = [
         "CREATE TABLE p(i INT PRIMARY KEY)", "CREATE TABLE c(i INT REFERENCES p(i))", "INSERT INTO p VALUES (1), (2)",
     ]  # fmt: skip
-    assert "quack constraint:" in race(cluster, setup, "DELETE FROM p WHERE i = 1", "INSERT INTO c VALUES (1)")
-    assert "quack constraint:" in race(cluster, [], "INSERT INTO c VALUES (2)", "DELETE FROM p WHERE i = 2")
+    assert "quack constraint:" in race(
+        cluster, setup, "DELETE FROM p WHERE i = 1", "INSERT INTO c VALUES (1)"
+    )
+    assert "quack constraint:" in race(
+        cluster, [], "INSERT INTO c VALUES (2)", "DELETE FROM p WHERE i = 2"
+    )
 
 
 def test_set_not_null_race(cluster: Cluster) -> None:
     """Data-dependent DDL is checked against the data at its place in the log."""
-    error = race(cluster, TABLE, "INSERT INTO t VALUES (7, NULL)", "ALTER TABLE t ALTER s SET NOT NULL")
+    error = race(
+        cluster, TABLE, "INSERT INTO t VALUES (7, NULL)", "ALTER TABLE t ALTER s SET NOT NULL"
+    )
     assert "quack constraint:" in error
 
 
@@ -213,7 +225,9 @@ def test_money_is_conserved(cluster: Cluster) -> None:
                 con.execute("COMMIT")
                 key = "ok"
             except duckdb.Error as error:
-                assert "onflict" in str(error) or "INTERRUPT" in str(error) or "aborted" in str(error), str(error)
+                assert (
+                    "onflict" in str(error) or "INTERRUPT" in str(error) or "aborted" in str(error)
+                ), str(error)
                 key = "conflict"
                 roll_back(con)
             with lock:

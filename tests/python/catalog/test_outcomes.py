@@ -111,17 +111,23 @@ def test_linearizable_read_waits_for_what_is_committed(cluster: Cluster) -> None
     reader = b.session()
     command(reader, "consistency", "linearizable")
     command(reader, "timeout", "200")
-    with pytest.raises(duckdb.Error, match="quack deadline_exceeded: linearizable read of group root"):
+    with pytest.raises(
+        duckdb.Error, match="quack deadline_exceeded: linearizable read of group root"
+    ):
         reader.execute("SELECT count(*) FROM t")
     command(reader, "timeout", "0")
     result: list[object] = []
-    thread = threading.Thread(target=lambda: result.extend(reader.execute("SELECT count(*) FROM t").fetchall()))
+    thread = threading.Thread(
+        target=lambda: result.extend(reader.execute("SELECT count(*) FROM t").fetchall())
+    )
     thread.start()
     b.command("resume")
     thread.join(30)
     assert result == [(1,)]
     b.command("fault", "unavailable", "1")
-    with pytest.raises(duckdb.Error, match="quack unavailable: linearizable read of group root failed on node n1"):
+    with pytest.raises(
+        duckdb.Error, match="quack unavailable: linearizable read of group root failed on node n1"
+    ):
         reader.execute("SELECT count(*) FROM t")
 
 
@@ -158,7 +164,11 @@ def test_sequences_never_repeat_across_replicas(cluster: Cluster) -> None:
                 assert "used on another node" in str(error)
         done.append(committed)
 
-    threads = [threading.Thread(target=insert, args=(replica,)) for replica in cluster.replicas for _ in range(2)]
+    threads = [
+        threading.Thread(target=insert, args=(replica,))
+        for replica in cluster.replicas
+        for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -167,9 +177,9 @@ def test_sequences_never_repeat_across_replicas(cluster: Cluster) -> None:
     total = sum(done)
     assert total > 15
     for replica in cluster.replicas:
-        assert replica.rows("SELECT count(*), count(DISTINCT i), min((i - 5) % 3), max((i - 5) % 3) FROM t") == [
-            (total, total, 0, 0)
-        ]
+        assert replica.rows(
+            "SELECT count(*), count(DISTINCT i), min((i - 5) % 3), max((i - 5) % 3) FROM t"
+        ) == [(total, total, 0, 0)]
 
 
 def test_setval_and_cycle(cluster: Cluster) -> None:

@@ -45,9 +45,14 @@ os.kill(os.getpid(), signal.SIGKILL)
 def run_and_kill(tmp_path: Path, checkpoint_at: int) -> list[tuple[str, ...]]:
     """A process writes, prints its hashes and dies by SIGKILL; returns the hashes."""
     script = CHILD.format(
-        here=str(HERE), path=str(tmp_path / "n0.db"), log=str(tmp_path / "log"), checkpoint_at=checkpoint_at
+        here=str(HERE),
+        path=str(tmp_path / "n0.db"),
+        log=str(tmp_path / "log"),
+        checkpoint_at=checkpoint_at,
     )
-    child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    child = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
     assert child.returncode == -signal.SIGKILL, child.stderr
     return [tuple(line.split("|")[:5]) for line in child.stdout.splitlines()]
 
@@ -76,7 +81,9 @@ def test_replica_that_starts_empty_replays_everything(tmp_path: Path) -> None:
 def test_batch_size_does_not_change_the_state(tmp_path: Path, batch: int) -> None:
     """However many entries one Apply call takes, the state is the same: coalescing must not be visible."""
     expected = run_and_kill(tmp_path, -1)
-    fresh = Replica(tmp_path / "fresh.db", uuid.uuid4().hex, "n1", str(tmp_path / "log"), batch=batch)
+    fresh = Replica(
+        tmp_path / "fresh.db", uuid.uuid4().hex, "n1", str(tmp_path / "log"), batch=batch
+    )
     assert fresh.hashes() == expected
     fresh.close()
 
@@ -203,6 +210,8 @@ def test_file_is_locked_against_other_processes(replica: Replica) -> None:
     replica.command("checkpoint")
     replica.command("snapshot", str(replica.path) + ".copy")
     script = f"import duckdb; duckdb.connect({str(replica.path)!r})"
-    child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    child = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+    )
     assert child.returncode != 0
     assert "Conflicting lock" in child.stderr

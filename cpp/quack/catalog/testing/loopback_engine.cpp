@@ -101,8 +101,7 @@ void LoopbackLog::Wake() {
 	changed.notify_all();
 }
 
-LoopbackEngine::LoopbackEngine(node::StateMachine &machine_p, std::shared_ptr<LoopbackLog> log_p,
-                               std::string node_id_p)
+LoopbackEngine::LoopbackEngine(node::StateMachine &machine_p, std::shared_ptr<LoopbackLog> log_p, std::string node_id_p)
     : machine(machine_p), log(std::move(log_p)), node_id(std::move(node_id_p)) {
 }
 
@@ -203,9 +202,8 @@ void LoopbackEngine::ReadBarrier(raft::GroupId, MonotonicNs, ReadCallback done) 
 
 Status LoopbackEngine::WaitApplied(raft::GroupId, raft::LogIndex index, MonotonicNs timeout) {
 	std::unique_lock<std::mutex> guard(lock);
-	bool reached = changed.wait_for(guard, std::chrono::nanoseconds(timeout), [&]() {
-		return stopping || !degraded.empty() || AppliedRoot(machine) >= index;
-	});
+	bool reached = changed.wait_for(guard, std::chrono::nanoseconds(timeout),
+	                                [&]() { return stopping || !degraded.empty() || AppliedRoot(machine) >= index; });
 	if (AppliedRoot(machine) >= index) {
 		return Status::Ok();
 	}
