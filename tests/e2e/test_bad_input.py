@@ -61,7 +61,7 @@ def test_another_authority(single, tmp_path):
     CertificateAuthority.create(tmp_path / "other", name="other CA")
     with pytest.raises(duckdb.Error, match="(?i)certificate") as caught:
         attach(single, client_ca_file=str(tmp_path / "other" / "ca.pem"))
-    assert "quack cluster CA" in str(caught.value)
+    assert "other" in str(caught.value) and "Fix:" in str(caught.value)
 
 
 def test_token_is_shown_nowhere(single):
@@ -148,6 +148,7 @@ def test_garbage_on_the_port_is_survived(single):
             socket.create_connection((node.host, node.port), timeout=10) as raw,
             context.wrap_socket(raw, server_hostname="127.0.0.1") as secure,
         ):
+            secure.settimeout(60)  # what never becomes a request is dropped after a while
             secure.sendall(payload)
             assert secure.recv(4096)[:5] in (b"", b"HTTP/")
     session = attach(single)
@@ -167,7 +168,8 @@ def test_a_body_over_the_limit_is_refused_before_it_is_read(single):
             b"POST /quack HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\nabc"
         )
         answer = secure.recv(4096)
-    assert answer == b"" or b"413" in answer.splitlines()[0] or b"400" in answer.splitlines()[0]
+    assert b"413" in answer.splitlines()[0]
+    assert b"99999999999999" in answer
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_load_survives_killed_leaders():
     )
     assert done.stdout.strip(), done.stderr[-4000:]
     document = json.loads(done.stdout.strip().splitlines()[-1])
-    assert document["ok"], (document, done.stderr[-4000:])
+    assert document["ok"], f"{json.dumps(document)}\n{done.stderr[-4000:]}"
     assert (document["lost"], document["duplicated"]) == (0, 0)
     assert len(document["failovers_ms"]) == 2
     assert document["hash_equal"]

@@ -107,6 +107,9 @@ public:
 		set_keep_alive_timeout(config.keep_alive_timeout / NS_PER_SECOND);
 		set_keep_alive_max_count(config.requests_per_connection_max);
 		set_default_headers({{"Access-Control-Allow-Origin", "*"}});
+		set_pre_routing_handler([this](const httplib::Request &request, httplib::Response &response) {
+			return RefuseOversize(request, response);
+		});
 		Get("/", [this](const httplib::Request &, httplib::Response &response) {
 			response.set_content(handler.Banner(), "text/plain");
 		});
@@ -139,6 +142,21 @@ public:
 	}
 
 private:
+	//! A body that announces more than the limit is refused before any of it is read.
+	httplib::Server::HandlerResponse RefuseOversize(const httplib::Request &request,
+	                                                httplib::Response &response) const {
+		auto announced = request.get_header_value_u64("Content-Length");
+		if (announced <= config.body_bytes_max) {
+			return HandlerResponse::Unhandled;
+		}
+		response.status = 413;
+		response.set_header("Connection", "close");
+		response.set_content("The body has " + std::to_string(announced) + " bytes, at most " +
+		                         std::to_string(config.body_bytes_max) + " are taken; send smaller batches\n",
+		                     "text/plain");
+		return HandlerResponse::Handled;
+	}
+
 	//! False when the body broke off, was too large, or came from nobody we know; then the reply says why.
 	bool ReadBody(const httplib::ContentReader &reader, std::string &body, httplib::Response &response) {
 		bool checked = false;

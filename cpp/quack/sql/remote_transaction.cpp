@@ -1,4 +1,3 @@
-#include "quack/sql/sql_error.hpp"
 #include "quack/sql/remote_transaction.hpp"
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "duckdb/transaction/transaction_context.hpp"
 
 #include "quack/sql/remote_catalog_entry.hpp"
+#include "quack/sql/sql_error.hpp"
 
 namespace quack {
 namespace sql {
@@ -29,7 +29,9 @@ constexpr MonotonicNs COMMIT_GRACE = 2 * NS_PER_SECOND;
 
 RemoteBudget RemoteTransaction::Unbounded(ClientContext &context) {
 	RemoteBudget budget;
-	budget.interrupted = [&context] { return context.IsInterrupted(); };
+	budget.interrupted = [&context] {
+		return context.IsInterrupted();
+	};
 	return budget;
 }
 
@@ -256,9 +258,9 @@ RemoteTransaction::Attempt RemoteTransaction::TryPrepare(RemoteCluster &cluster,
 		MessageDecoder decoder(ByteView(reply.Value().bytes));
 		attempt.response = decoder.ReadPrepareResponse();
 	} catch (const std::exception &error) {
-		attempt.transport = Status(ErrorCode::Incompatible, "node " + session.endpoint.ToString() +
-		                                                        " sent a malformed result: " +
-		                                                        ErrorData(error).RawMessage());
+		attempt.transport =
+		    Status(ErrorCode::Incompatible, "node " + session.endpoint.ToString() +
+			                                    " sent a malformed result: " + ErrorData(error).RawMessage());
 	}
 	return attempt;
 }
@@ -326,11 +328,12 @@ std::unique_ptr<RemoteStream> RemoteTransaction::RunAutocommit(ClientContext &co
 		attempt = TryPrepare(*cluster, *node_session, statement, request_id, RemoteCluster::RandomUuid(),
 		                     duckdb::optional_idx(), wait);
 		if (attempt.transport.IsOk() && !attempt.is_error) {
-			return std::make_unique<RemoteStream>(cluster, node_session, true, RemoteStreamStart::From(std::move(attempt.response)));
+			return std::make_unique<RemoteStream>(cluster, node_session, true,
+			                                      RemoteStreamStart::From(std::move(attempt.response)));
 		}
 		auto code = attempt.transport.Code();
-		maybe_done = maybe_done || (statement.effect && (code == ErrorCode::OutcomeUnknown ||
-		                                                 code == ErrorCode::DeadlineExceeded));
+		maybe_done = maybe_done ||
+		             (statement.effect && (code == ErrorCode::OutcomeUnknown || code == ErrorCode::DeadlineExceeded));
 		if (!(attempt.retry || attempt.conflict) || budget.Expired()) {
 			if (attempt.is_error) {
 				cluster->Release(node_session);
@@ -383,8 +386,8 @@ std::shared_ptr<RemoteSession> RemoteTransaction::Begun(const RemoteBudget &budg
 			ThrowFailure(attempt, "BEGIN", false);
 		}
 		auto node_session = acquired.Value();
-		attempt = TryPrepare(*cluster, *node_session, begin, "", RemoteCluster::RandomUuid(), duckdb::optional_idx(),
-		                     budget);
+		attempt =
+		    TryPrepare(*cluster, *node_session, begin, "", RemoteCluster::RandomUuid(), duckdb::optional_idx(), budget);
 		if (attempt.transport.IsOk() && !attempt.is_error) {
 			session = node_session;
 			return session;
@@ -415,7 +418,8 @@ std::unique_ptr<RemoteStream> RemoteTransaction::RunExplicit(ClientContext &cont
 		node_session->lost = false;
 	}
 	if (attempt.transport.IsOk() && !attempt.is_error) {
-		return std::make_unique<RemoteStream>(cluster, node_session, false, RemoteStreamStart::From(std::move(attempt.response)));
+		return std::make_unique<RemoteStream>(cluster, node_session, false,
+		                                      RemoteStreamStart::From(std::move(attempt.response)));
 	}
 	if (node_session->lost && attempt.transport.Code() != ErrorCode::Cancelled) {
 		Break("node " + node_session->endpoint.ToString() + " was lost (" +
@@ -507,7 +511,8 @@ ErrorData RemoteTransaction::CommitElsewhere(const std::string &request_id, cons
 				PauseMs(100, budget);
 				continue;
 			}
-			throw TransactionException("the node was lost before the transaction was committed (%s); it was rolled back. "
+			throw TransactionException("the node was lost before the transaction was committed (%s); it was rolled "
+			                           "back. "
 			                           "Run it again",
 			                           first_failure);
 		}
