@@ -17,8 +17,10 @@ namespace node {
 //! Where a proposal stands after the engine is done with it. It is applied on THIS node strictly after the answer's
 //! index is applied here; the state machine itself reports the entry's outcome by request id.
 struct ProposeOutcome {
-	//! Ok = committed at (group, index). Unavailable, Overloaded, DeadlineExceeded, NotLeader, Degraded = surely not
-	//! appended by this attempt. OutcomeUnknown = it may commit later.
+	//! Ok = committed at (group, index). OutcomeUnknown = it may commit later. Everything else = surely not committed
+	//! by this attempt, a retry is safe: Unavailable (no leader, or another leader's entry took its place), Overloaded,
+	//! DeadlineExceeded, NotLeader, DiskFull (no space on the leader, and nobody to hand over to), NotFound (no such
+	//! group), Degraded.
 	Status status;
 	raft::LogIndex index = 0;
 };

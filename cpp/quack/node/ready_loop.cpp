@@ -26,6 +26,7 @@ raft::Config CoreConfig(const RaftEngineConfig &config, const MemberDirectory &d
 	result.append_entries_max = config.append_entries_max;
 	result.uncommitted_bytes_max = config.uncommitted_bytes_max;
 	result.unapplied_bytes_max = config.apply_queue_bytes_max;
+	result.committed_bytes_max = std::min(result.committed_bytes_max, config.apply_queue_bytes_max);
 	result.random_seed = directory.Self() ^ static_cast<uint64_t>(now);
 	return result;
 }
