@@ -29,10 +29,10 @@ struct NodeConfig {
 	uint64_t election_timeout_ms = 500;
 	uint64_t heartbeat_interval_ms = 75;
 	uint64_t checkpoint_log_bytes = 256 * 1024 * 1024;
-	uint64_t checkpoint_interval_ms = 60 * 1000;
+	uint64_t checkpoint_interval_ms = 5 * 1000;
 	uint64_t log_tail_bytes = 64 * 1024 * 1024;
 	uint64_t log_segment_bytes = 64 * 1024 * 1024;
-	uint64_t log_cache_bytes = 64 * 1024 * 1024;
+	uint64_t log_cache_bytes = 16 * 1024 * 1024;
 	uint64_t snapshot_bytes_per_second = 0;
 	uint64_t stop_timeout_ms = 10 * 1000;
 	ServerLimits limits;
