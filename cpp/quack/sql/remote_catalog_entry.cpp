@@ -117,7 +117,8 @@ optional_ptr<duckdb::SchemaCatalogEntry> RemoteCatalog::LookupSchema(CatalogTran
 		}
 	}
 	if (!result && if_not_found != duckdb::OnEntryNotFound::RETURN_NULL) {
-		throw duckdb::CatalogException(schema_lookup.GetErrorContext(), "Schema with name \"%s\" does not exist!", name);
+		throw duckdb::CatalogException(schema_lookup.GetErrorContext(), "Schema with name \"%s\" does not exist!",
+		                               name);
 	}
 	return result.get();
 }

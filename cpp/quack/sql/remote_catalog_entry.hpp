@@ -60,7 +60,8 @@ public:
 	bool SupportsPushdown(const duckdb::TableRef &ref) override;
 
 	duckdb::PhysicalOperator &PlanCreateTableAs(duckdb::ClientContext &context, duckdb::PhysicalPlanGenerator &planner,
-	                                            duckdb::LogicalCreateTable &op, duckdb::PhysicalOperator &plan) override;
+	                                            duckdb::LogicalCreateTable &op,
+	                                            duckdb::PhysicalOperator &plan) override;
 	duckdb::PhysicalOperator &PlanInsert(duckdb::ClientContext &context, duckdb::PhysicalPlanGenerator &planner,
 	                                     duckdb::LogicalInsert &op,
 	                                     duckdb::optional_ptr<duckdb::PhysicalOperator> plan) override;

@@ -93,17 +93,16 @@ static void CollectFacts(duckdb::unique_ptr<ParsedExpression> &expression, const
 			StripSequenceName(function, catalog);
 		}
 	}
-	VisitChildren(*expression, [&](duckdb::unique_ptr<ParsedExpression> &child) {
-		CollectFacts(child, catalog, facts);
-	});
+	VisitChildren(*expression,
+	              [&](duckdb::unique_ptr<ParsedExpression> &child) { CollectFacts(child, catalog, facts); });
 }
 
 //! A CTE may hold DML (`WITH x AS (INSERT …)`).
 static DatabaseModificationType ModificationOf(QueryNode &node, bool &has_effect) {
 	DatabaseModificationType result;
-	has_effect = has_effect || (node.type != QueryNodeType::SELECT_NODE &&
-	                            node.type != QueryNodeType::SET_OPERATION_NODE &&
-	                            node.type != QueryNodeType::RECURSIVE_CTE_NODE);
+	has_effect =
+	    has_effect || (node.type != QueryNodeType::SELECT_NODE && node.type != QueryNodeType::SET_OPERATION_NODE &&
+		               node.type != QueryNodeType::RECURSIVE_CTE_NODE);
 	switch (node.type) {
 	case QueryNodeType::INSERT_QUERY_NODE:
 		result |= DatabaseModificationType::INSERT_DATA;
@@ -118,9 +117,9 @@ static DatabaseModificationType ModificationOf(QueryNode &node, bool &has_effect
 		result |= DatabaseModificationType::DELETE_DATA;
 		break;
 	case QueryNodeType::MERGE_QUERY_NODE:
-		result |= DatabaseModificationType(DatabaseModificationType::INSERT_DATA |
-		                                   DatabaseModificationType::UPDATE_DATA |
-		                                   DatabaseModificationType::DELETE_DATA);
+		result |=
+		    DatabaseModificationType(DatabaseModificationType::INSERT_DATA | DatabaseModificationType::UPDATE_DATA |
+			                         DatabaseModificationType::DELETE_DATA);
 		break;
 	default:
 		break;
@@ -215,15 +214,17 @@ static void ClassifyParsed(duckdb::SQLStatement &statement, RemotePushInfo &info
 		info.kind = RemoteKind::EffectRows;
 		break;
 	case StatementType::TRANSACTION_STATEMENT:
-		throw NotImplementedException("not supported: BEGIN, COMMIT and ROLLBACK inside query(); use them as statements of "
-		                              "this session, the node follows");
+		throw NotImplementedException(
+		    "not supported: BEGIN, COMMIT and ROLLBACK inside query(); use them as statements of "
+		    "this session, the node follows");
 	case StatementType::SET_STATEMENT:
 	case StatementType::VARIABLE_SET_STATEMENT:
 	case StatementType::ATTACH_STATEMENT:
 	case StatementType::DETACH_STATEMENT:
 	case StatementType::LOAD_STATEMENT:
 	case StatementType::PREPARE_STATEMENT:
-		throw NotImplementedException("not supported: %s inside query(): it would change a session of the node that others "
+		throw NotImplementedException("not supported: %s inside query(): it would change a session of the node that "
+		                              "others "
 		                              "use next",
 		                              duckdb::StatementTypeToString(statement.type));
 	default:
@@ -251,7 +252,8 @@ void ClassifyText(duckdb::ClientContext &context, RemotePushInfo &info) {
 	info.modification = DatabaseModificationType();
 	ClassifyParsed(*parser.statements[0], info);
 	if (!info.parameter_names.empty()) {
-		throw NotImplementedException("not supported: parameters inside the text of query(); put the values into the text");
+		throw NotImplementedException(
+		    "not supported: parameters inside the text of query(); put the values into the text");
 	}
 }
 

@@ -37,6 +37,19 @@ void RemoteClientState::NotePushed(duckdb::idx_t count) {
 	pushed_parameters = count;
 }
 
+void RemoteClientState::RequestRebind() {
+	std::lock_guard<std::mutex> guard(lock);
+	rebind = true;
+}
+
+duckdb::RebindQueryInfo RemoteClientState::OnPlanningError(ClientContext &, duckdb::SQLStatement &,
+                                                           duckdb::ErrorData &) {
+	std::lock_guard<std::mutex> guard(lock);
+	auto wanted = rebind;
+	rebind = false;
+	return wanted ? duckdb::RebindQueryInfo::ATTEMPT_TO_REBIND : duckdb::RebindQueryInfo::DO_NOT_REBIND;
+}
+
 void RemoteClientState::QueryBegin(ClientContext &context) {
 	auto text = StringUtil::Lower(context.GetCurrentQuery().substr(0, 80));
 	StringUtil::LTrim(text);
@@ -44,6 +57,7 @@ void RemoteClientState::QueryBegin(ClientContext &context) {
 	running = true;
 	query_start = std::move(text);
 	pushed_parameters = 0;
+	rebind = false;
 }
 
 void RemoteClientState::QueryEnd() {

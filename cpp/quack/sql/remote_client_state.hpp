@@ -1,5 +1,5 @@
-//! What the client side remembers per DuckDB connection: the running query's text, and how many parameters a statement had
-//! before it was replaced by its remote form.
+//! What the client side remembers per DuckDB connection: the running query's text, and how many parameters a statement
+//! had before it was replaced by its remote form.
 #pragma once
 
 #include <atomic>
@@ -26,12 +26,17 @@ public:
 	//! A statement with `count` parameters was pushed as a whole.
 	void NotePushed(duckdb::idx_t count);
 
+	//! The planning that fails now is tried once more on the newest schema.
+	void RequestRebind();
+
 	void QueryBegin(duckdb::ClientContext &context) override;
 	void QueryEnd() override;
 	//! DuckDB counts parameters on the replaced statement, which shows none; the count is put right here.
 	bool CanRequestRebind() override {
 		return true;
 	}
+	duckdb::RebindQueryInfo OnPlanningError(duckdb::ClientContext &context, duckdb::SQLStatement &statement,
+	                                        duckdb::ErrorData &error) override;
 	duckdb::RebindQueryInfo OnFinalizePrepare(duckdb::ClientContext &context, duckdb::PreparedStatementData &prepared,
 	                                          duckdb::PreparedStatementMode mode) override;
 
@@ -40,6 +45,7 @@ private:
 	bool running = false;
 	std::string query_start;
 	duckdb::idx_t pushed_parameters = 0;
+	bool rebind = false;
 };
 
 //! Adds the state to every connection of the database, open or to come.

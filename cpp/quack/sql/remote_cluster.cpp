@@ -65,7 +65,9 @@ RemoteCluster::~RemoteCluster() {
 
 duckdb::hugeint_t RemoteCluster::RandomUuid() {
 	static thread_local std::random_device device;
-	auto word = [&] { return (static_cast<uint64_t>(device()) << 32) | device(); };
+	auto word = [&] {
+		return (static_cast<uint64_t>(device()) << 32) | device();
+	};
 	duckdb::hugeint_t result;
 	result.upper = static_cast<int64_t>(word());
 	result.lower = word();
@@ -179,9 +181,9 @@ Result<RemoteReply> RemoteCluster::Send(const RemoteEndpoint &endpoint, const Re
 			result.error = decoder.ReadErrorResponse();
 		}
 	} catch (const std::exception &error) {
-		return Status(ErrorCode::Incompatible, "node " + endpoint.ToString() +
-		                                           " sent an answer that is no Quack message: " +
-		                                           duckdb::ErrorData(error).RawMessage());
+		return Status(ErrorCode::Incompatible,
+		              "node " + endpoint.ToString() +
+		                  " sent an answer that is no Quack message: " + duckdb::ErrorData(error).RawMessage());
 	}
 	return result;
 }
@@ -232,9 +234,8 @@ Result<std::shared_ptr<RemoteSession>> RemoteCluster::OpenSession(const RemoteEn
 		std::lock_guard<std::mutex> guard(lock);
 		server_version = answer.server_duckdb_version;
 	} catch (const std::exception &error) {
-		return Status(ErrorCode::Incompatible,
-		              "node " + endpoint.ToString() + " sent a malformed connection answer: " +
-		                  duckdb::ErrorData(error).RawMessage());
+		return Status(ErrorCode::Incompatible, "node " + endpoint.ToString() + " sent a malformed connection answer: " +
+		                                           duckdb::ErrorData(error).RawMessage());
 	}
 	session->endpoint = endpoint;
 	session->last_use = Now();

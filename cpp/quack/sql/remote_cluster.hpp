@@ -21,8 +21,8 @@ namespace sql {
 //! A connection id on one node. Used by one statement or transaction at a time.
 struct RemoteSession {
 	RemoteEndpoint endpoint;
-	std::string connection_id;      //! capability: never printed
-	std::string search_schema;      //! schema last set by USE; empty = the node's default
+	std::string connection_id;         //! capability: never printed
+	std::string search_schema;         //! schema last set by USE; empty = the node's default
 	std::atomic<int64_t> last_use {0}; //! MonotonicNs
 	std::atomic<bool> lost {false};    //! the node forgot it or went away
 	int64_t released_at = 0;           //! when it became idle; guarded by the cluster's lock
@@ -60,8 +60,8 @@ public:
 	static std::shared_ptr<RemoteCluster> Create(RemoteOptions options, std::string platform);
 	~RemoteCluster();
 
-	//! An idle or new session on the current node; walks over the nodes until the budget ends, or once when `one_round`.
-	//! Failures: Unavailable, Unauthorized (final), Cancelled.
+	//! An idle or new session on the current node; walks over the nodes until the budget ends, or once when
+	//! `one_round`. Failures: Unavailable, Unauthorized (final), Cancelled.
 	Result<std::shared_ptr<RemoteSession>> Acquire(const RemoteBudget &budget, bool one_round = false);
 	//! Gives a session back whose transaction is over. A lost one is dropped.
 	void Release(std::shared_ptr<RemoteSession> session);

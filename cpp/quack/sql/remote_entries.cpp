@@ -160,9 +160,10 @@ static void AddDefinition(ClientContext &context, const RemoteObject &object, du
 		auto copy = column.Copy();
 		if (definition.HasDefaultValue()) {
 			auto &value = definition.DefaultValue();
-			copy.SetDefaultValue(IsLiteral(value) ? value.Copy()
-			                                      : duckdb::make_uniq_base<duckdb::ParsedExpression,
-			                                                               ServerDefaultExpression>(value.ToString()));
+			copy.SetDefaultValue(
+			    IsLiteral(value)
+			        ? value.Copy()
+					: duckdb::make_uniq_base<duckdb::ParsedExpression, ServerDefaultExpression>(value.ToString()));
 		}
 		columns.AddColumn(std::move(copy));
 	}
@@ -262,8 +263,10 @@ static duckdb::unique_ptr<CatalogEntry> MakeMacroEntry(ClientContext &context, S
 duckdb::unique_ptr<CatalogEntry> MakeQueryMacro(ClientContext &context, SchemaCatalogEntry &schema) {
 	auto catalog = schema.ParentCatalog().GetName().GetIdentifierName();
 	auto literal = duckdb::Value(catalog).ToSQLString();
-	auto info = ParseCreate<duckdb::CreateMacroInfo>(
-	    context, "CREATE MACRO query(sql) AS TABLE SELECT * FROM system.main.quack_query_by_name(" + literal + ", sql)");
+	auto info = ParseCreate<
+	    duckdb::CreateMacroInfo>(context,
+		                         "CREATE MACRO query(sql) AS TABLE SELECT * FROM system.main.quack_query_by_name(" +
+		                             literal + ", sql)");
 	info->SetQualifiedName(schema.GetQualifiedName(Identifier("query")));
 	return duckdb::make_uniq<duckdb::TableMacroCatalogEntry>(schema.ParentCatalog(), schema, *info);
 }

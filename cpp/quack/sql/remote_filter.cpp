@@ -39,7 +39,7 @@ public:
 			auto &value = expression.Cast<duckdb::BoundConstantExpression>().GetValue();
 			return value.IsNull() || !IsPlainType(value.type())
 			           ? ""
-			           : duckdb::ConstantExpression::FromValue(value)->ToString();
+					   : duckdb::ConstantExpression::FromValue(value)->ToString();
 		}
 		case ExpressionClass::BOUND_CONJUNCTION:
 			return Conjunction(expression.Cast<duckdb::BoundConjunctionExpression>());
@@ -48,7 +48,7 @@ public:
 		default:
 			return duckdb::BoundComparisonExpression::IsComparison(expression)
 			           ? Comparison(expression.Cast<duckdb::BoundFunctionExpression>())
-			           : "";
+					   : "";
 		}
 	}
 
@@ -61,7 +61,8 @@ private:
 			return "";
 		}
 		auto &id = ids[position];
-		if (id.IsVirtualColumn() || id.HasChildren() || id.GetPrimaryIndex() >= table.GetColumns().LogicalColumnCount()) {
+		if (id.IsVirtualColumn() || id.HasChildren() ||
+		    id.GetPrimaryIndex() >= table.GetColumns().LogicalColumnCount()) {
 			return "";
 		}
 		auto &column = table.GetColumns().GetColumn(duckdb::LogicalIndex(id.GetPrimaryIndex()));
@@ -99,8 +100,9 @@ private:
 		auto &children = expression.GetChildren();
 		if (type == ExpressionType::OPERATOR_IS_NULL || type == ExpressionType::OPERATOR_IS_NOT_NULL) {
 			auto child = Print(*children[0]);
-			return child.empty() ? ""
-			                     : "(" + child + (type == ExpressionType::OPERATOR_IS_NULL ? " IS NULL)" : " IS NOT NULL)");
+			return child.empty()
+			           ? ""
+					   : "(" + child + (type == ExpressionType::OPERATOR_IS_NULL ? " IS NULL)" : " IS NOT NULL)");
 		}
 		if (type != ExpressionType::COMPARE_IN || children.size() > 1000) {
 			return "";

@@ -177,9 +177,10 @@ static int ConnectAddress(const addrinfo &address, const RemoteBudget &budget, s
 	return -1;
 }
 
-Result<std::unique_ptr<HttpPool::Connection>>
-HttpPool::Connection::Open(const RemoteEndpoint &endpoint, const TlsClientContext *tls,
-                           const std::vector<std::string> &accepted, const RemoteBudget &budget) {
+Result<std::unique_ptr<HttpPool::Connection>> HttpPool::Connection::Open(const RemoteEndpoint &endpoint,
+                                                                         const TlsClientContext *tls,
+                                                                         const std::vector<std::string> &accepted,
+                                                                         const RemoteBudget &budget) {
 	addrinfo hints {};
 	hints.ai_socktype = SOCK_STREAM;
 	addrinfo *found = nullptr;
@@ -308,7 +309,8 @@ Status HttpPool::Connection::FillUntil(size_t size, const RemoteBudget &budget) 
 			return status;
 		}
 		if (closed) {
-			return Status(ErrorCode::OutcomeUnknown, "node " + peer + " closed the connection in the middle of an answer");
+			return Status(ErrorCode::OutcomeUnknown,
+			              "node " + peer + " closed the connection in the middle of an answer");
 		}
 	}
 	return Status::Ok();

@@ -113,7 +113,8 @@ static void CheckSendable(const duckdb::vector<LogicalType> &types, const std::s
 	for (auto &type : types) {
 		if (duckdb::TypeVisitor::Contains(type, duckdb::LogicalTypeId::SQLNULL) ||
 		    duckdb::TypeVisitor::Contains(type, duckdb::LogicalTypeId::UNKNOWN)) {
-			throw NotImplementedException("not supported: sending a column of type %s to %s; cast it to a type the node can "
+			throw NotImplementedException("not supported: sending a column of type %s to %s; cast it to a type the "
+			                              "node can "
 			                              "store",
 			                              type.ToString(), target);
 		}
@@ -124,18 +125,18 @@ PhysicalOperator &RemoteCatalog::PlanInsert(ClientContext &context, PhysicalPlan
                                             duckdb::LogicalInsert &op, optional_ptr<PhysicalOperator> plan) {
 	auto &table = op.table.Cast<RemoteTableEntry>();
 	if (op.on_conflict_info.action_type != duckdb::OnConflictAction::THROW) {
-		throw NotImplementedException("not supported: ON CONFLICT with local rows into %s. Insert them into a remote table "
+		throw NotImplementedException("not supported: ON CONFLICT with local rows into %s. Insert them into a remote "
+		                              "table "
 		                              "first, then use INSERT … SELECT … ON CONFLICT on the node",
 		                              table.RemoteName());
 	}
-	auto &insert = planner.Make<PhysicalRemoteInsert>(op.types, op.estimated_cardinality, *this)
-	                   .Cast<PhysicalRemoteInsert>();
+	auto &insert =
+	    planner.Make<PhysicalRemoteInsert>(op.types, op.estimated_cardinality, *this).Cast<PhysicalRemoteInsert>();
 	auto &transaction = RemoteTransaction::Get(context, *this);
 	insert.snapshot = transaction.Snapshot(context, false);
 	transaction.RegisterPiece(context, std::make_shared<RemoteStreamSlot>());
-	auto projection = plan->type == duckdb::PhysicalOperatorType::PROJECTION
-	                      ? &plan->Cast<duckdb::PhysicalProjection>()
-	                      : nullptr;
+	auto projection =
+	    plan->type == duckdb::PhysicalOperatorType::PROJECTION ? &plan->Cast<duckdb::PhysicalProjection>() : nullptr;
 	std::string list, all;
 	for (auto &column : table.GetColumns().Physical()) {
 		auto index = column.StorageOid();
@@ -173,8 +174,8 @@ PhysicalOperator &RemoteCatalog::PlanCreateTableAs(ClientContext &context, Physi
 	auto schema = op.schema.name.GetIdentifierName();
 	auto table = duckdb::SQLIdentifier::ToString(schema) + "." +
 	             duckdb::SQLIdentifier::ToString(info.GetTableName().GetIdentifierName());
-	auto &insert = planner.Make<PhysicalRemoteInsert>(op.types, op.estimated_cardinality, *this)
-	                   .Cast<PhysicalRemoteInsert>();
+	auto &insert =
+	    planner.Make<PhysicalRemoteInsert>(op.types, op.estimated_cardinality, *this).Cast<PhysicalRemoteInsert>();
 	RemoteTransaction::Get(context, *this).RegisterPiece(context, std::make_shared<RemoteStreamSlot>());
 	insert.ddl_before = copy->ToString();
 	std::string list;
@@ -194,7 +195,8 @@ PhysicalOperator &RemoteCatalog::PlanCreateTableAs(ClientContext &context, Physi
 [[noreturn]] static void RefuseLocalData(const char *what, const duckdb::Catalog &catalog) {
 	auto &name = catalog.GetName().GetIdentifierName();
 	throw NotImplementedException("not supported: %s of a remote table with local data (tables, files, data frames or "
-	                              "functions of this session). Copy the local rows first (CREATE TABLE %s.x AS FROM …), then "
+	                              "functions of this session). Copy the local rows first (CREATE TABLE %s.x AS FROM "
+	                              "…), then "
 	                              "the whole statement runs on the node",
 	                              what, name);
 }

@@ -39,7 +39,8 @@ struct RemoteOptions {
 	uint64_t request_timeout_ms = 0; //! 0 = the setting quack_request_timeout_ms
 };
 
-//! Splits "quack:h1:p1,h2:p2" (also "quack://", "quack:[::1]:1", no scheme). Throws InvalidInputException naming the part.
+//! Splits "quack:h1:p1,h2:p2" (also "quack://", "quack:[::1]:1", no scheme). Throws InvalidInputException naming the
+//! part.
 std::vector<RemoteEndpoint> ParseRemoteEndpoints(const std::string &path);
 
 //! Reads and removes our options (so that the token is not shown by duckdb_databases()); any other option is refused

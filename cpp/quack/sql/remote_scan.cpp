@@ -50,10 +50,11 @@ void RemoteChunkReader::Read(ClientContext &context, RemoteStream &stream, DataC
 			return;
 		}
 		if (current->ColumnCount() != expected.size()) {
-			throw duckdb::TransactionException("the schema changed while %s was planned: %llu columns were expected, %llu "
-			                                   "came. Run the statement again",
-			                                   what, static_cast<unsigned long long>(expected.size()),
-			                                   static_cast<unsigned long long>(current->ColumnCount()));
+			throw duckdb::
+			    TransactionException("the schema changed while %s was planned: %llu columns were expected, %llu "
+				                     "came. Run the statement again",
+				                     what, static_cast<unsigned long long>(expected.size()),
+				                     static_cast<unsigned long long>(current->ColumnCount()));
 		}
 	}
 	auto count = duckdb::MinValue<idx_t>(current->size() - offset, STANDARD_VECTOR_SIZE);
@@ -207,8 +208,9 @@ static duckdb::unique_ptr<FunctionData> BindStatement(ClientContext &context, Ta
 std::unique_ptr<RemoteStream> DescribeStatement(ClientContext &context, RemoteCatalog &catalog,
                                                 RemoteStatement statement) {
 	if (!catalog.Cluster()->IsOurs()) {
-		throw duckdb::NotImplementedException("not supported: the node is no quack-duckdb node and cannot plan a statement "
-		                                      "without running it");
+		throw duckdb::NotImplementedException(
+		    "not supported: the node is no quack-duckdb node and cannot plan a statement "
+		    "without running it");
 	}
 	statement.describe = true;
 	statement.effect = false;
@@ -257,7 +259,8 @@ static duckdb::unique_ptr<GlobalTableFunctionState> StatementInit(ClientContext 
 		state->stream = RemoteTransaction::Get(context, data.catalog).Run(context, data.statement);
 	}
 	if (data.kind == RemoteKind::EffectRows && state->stream->Types() != data.types) {
-		throw duckdb::TransactionException("the statement was committed, but the node that held its RETURNING rows was lost");
+		throw duckdb::TransactionException(
+		    "the statement was committed, but the node that held its RETURNING rows was lost");
 	}
 	if (data.kind == RemoteKind::Ddl) {
 		while (state->stream->Next(context)) {
@@ -276,8 +279,7 @@ static void StreamScan(ClientContext &context, TableFunctionInput &input, DataCh
 	state.reader.Read(context, *state.stream, output);
 }
 
-static duckdb::InsertionOrderPreservingMap<std::string>
-StatementToString(duckdb::TableFunctionToStringInput &input) {
+static duckdb::InsertionOrderPreservingMap<std::string> StatementToString(duckdb::TableFunctionToStringInput &input) {
 	duckdb::InsertionOrderPreservingMap<std::string> result;
 	auto &data = input.bind_data->Cast<StatementBindData>();
 	result["Node"] = data.catalog.GetName().GetIdentifierName();
@@ -295,9 +297,10 @@ duckdb::unique_ptr<duckdb::TableRef> MakeRemoteStatementRef(const std::string &c
 		arguments.push_back(std::move(parameter));
 	}
 	auto result = duckdb::make_uniq<duckdb::TableFunctionRef>();
-	result->function = duckdb::make_uniq<duckdb::FunctionExpression>(
-	    duckdb::QualifiedName(Identifier("system"), Identifier("main"), Identifier(STATEMENT_FUNCTION)),
-	    std::move(arguments));
+	result->function =
+	    duckdb::make_uniq<duckdb::FunctionExpression>(duckdb::QualifiedName(Identifier("system"), Identifier("main"),
+		                                                                    Identifier(STATEMENT_FUNCTION)),
+		                                              std::move(arguments));
 	result->bind_info = std::move(info);
 	return std::move(result);
 }
@@ -388,15 +391,14 @@ static duckdb::unique_ptr<duckdb::NodeStatistics> ScanCardinality(ClientContext 
 	return duckdb::make_uniq<duckdb::NodeStatistics>(data.table.EstimatedRows());
 }
 
-static duckdb::optional_ptr<duckdb::TableCatalogEntry>
-ScanTable(duckdb::optional_ptr<const FunctionData> bind_data) {
+static duckdb::optional_ptr<duckdb::TableCatalogEntry> ScanTable(duckdb::optional_ptr<const FunctionData> bind_data) {
 	return bind_data ? &bind_data->Cast<ScanBindData>().table : nullptr;
 }
 
 static duckdb::virtual_column_map_t ScanVirtualColumns(ClientContext &, duckdb::optional_ptr<FunctionData> bind_data) {
 	duckdb::virtual_column_map_t result;
-	result.insert(std::make_pair(duckdb::COLUMN_IDENTIFIER_EMPTY,
-	                             duckdb::TableColumn(Identifier(""), LogicalType::BOOLEAN)));
+	result.insert(
+	    std::make_pair(duckdb::COLUMN_IDENTIFIER_EMPTY, duckdb::TableColumn(Identifier(""), LogicalType::BOOLEAN)));
 	if (bind_data && !bind_data->Cast<ScanBindData>().table.IsView()) {
 		result.insert(std::make_pair(duckdb::COLUMN_IDENTIFIER_ROW_ID,
 		                             duckdb::TableColumn(Identifier("rowid"), LogicalType::ROW_TYPE)));
@@ -423,8 +425,9 @@ duckdb::TableFunction MakeRemoteScan(RemoteTableEntry &table, RemoteCatalog &cat
 //===----------------------------------------------------------------------===//
 
 static void ServerDefault(DataChunk &, duckdb::ExpressionState &, duckdb::Vector &) {
-	throw duckdb::NotImplementedException("not supported: DEFAULT of a remote table beside local data. Leave the column out "
-	                                      "of the column list instead");
+	throw duckdb::NotImplementedException(
+	    "not supported: DEFAULT of a remote table beside local data. Leave the column out "
+	    "of the column list instead");
 }
 
 void RegisterRemoteFunctions(duckdb::ExtensionLoader &loader) {

@@ -1,6 +1,7 @@
 #include "quack/sql/remote_snapshot.hpp"
 
 #include "duckdb/catalog/entry_lookup_info.hpp"
+#include "duckdb/common/exception/transaction_exception.hpp"
 #include "duckdb/common/string_util.hpp"
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/settings.hpp"
@@ -24,6 +25,7 @@
 
 #include "quack/common/log.hpp"
 #include "quack/sql/remote_catalog_entry.hpp"
+#include "quack/sql/remote_client_state.hpp"
 #include "quack/sql/remote_entries.hpp"
 #include "quack/sql/remote_scan.hpp"
 #include "quack/sql/remote_transaction.hpp"
@@ -63,13 +65,35 @@ duckdb::TableFunction RemoteTableEntry::GetScanFunction(ClientContext &context,
 	if (!unusable_reason.empty()) {
 		throw NotImplementedException("not supported: reading %s here: %s. Statements that run on the node as a whole "
 		                              "still work, e.g. FROM %s.query('FROM %s')",
-		                              RemoteName(), unusable_reason, catalog.GetName().GetIdentifierName(), RemoteName());
+		                              RemoteName(), unusable_reason, catalog.GetName().GetIdentifierName(),
+		                              RemoteName());
 	}
 	auto &remote = catalog.Cast<RemoteCatalog>();
 	auto &transaction = RemoteTransaction::Get(context, remote);
 	transaction.RegisterPiece(context, std::make_shared<RemoteStreamSlot>());
-	auto snapshot = transaction.Snapshot(context, false);
+	auto snapshot = transaction.Snapshot(context, true);
+	CheckCurrent(context, *snapshot);
 	return MakeRemoteScan(*this, remote, std::move(snapshot), bind_data);
+}
+
+void RemoteTableEntry::CheckCurrent(ClientContext &context, RemoteSnapshot &newest) {
+	auto newest_schema = newest.FindSchema(schema.name.GetIdentifierName());
+	auto entry =
+	    newest_schema ? newest_schema->Find(context, CatalogType::TABLE_ENTRY, name.GetIdentifierName()) : nullptr;
+	if (entry.get() == this) {
+		return;
+	}
+	bool same = entry && entry->Cast<RemoteTableEntry>().columns.LogicalColumnCount() == columns.LogicalColumnCount();
+	for (duckdb::idx_t i = 0; same && i < columns.LogicalColumnCount(); i++) {
+		auto &now = entry->Cast<RemoteTableEntry>().columns.GetColumn(duckdb::LogicalIndex(i));
+		auto &then = columns.GetColumn(duckdb::LogicalIndex(i));
+		same = now.Name() == then.Name() && now.Type() == then.Type();
+	}
+	if (!same) {
+		RemoteClientState::Get(context).RequestRebind();
+		throw duckdb::TransactionException("the table %s changed while the statement was planned; run it again",
+		                                   RemoteName());
+	}
 }
 
 duckdb::TableStorageInfo RemoteTableEntry::GetStorageInfo(ClientContext &) {
@@ -191,7 +215,8 @@ optional_ptr<CatalogEntry> RemoteSchemaEntry::LookupEntry(CatalogTransaction tra
                                                           const duckdb::EntryLookupInfo &lookup_info) {
 	auto type = lookup_info.GetCatalogType();
 	auto &entry_name = lookup_info.GetEntryName();
-	if (type == CatalogType::TABLE_FUNCTION_ENTRY && transaction.HasContext() && StringUtil::CIEquals(entry_name, "query")) {
+	if (type == CatalogType::TABLE_FUNCTION_ENTRY && transaction.HasContext() &&
+	    StringUtil::CIEquals(entry_name, "query")) {
 		return QueryMacro(transaction.GetContext());
 	}
 	// Functions stay on the node: a body bound here would see this session's tables instead of the cluster's.
@@ -205,8 +230,8 @@ optional_ptr<CatalogEntry> RemoteSchemaEntry::LookupEntry(CatalogTransaction tra
 		return nullptr;
 	}
 	auto &remote_transaction = RemoteTransaction::Get(context, catalog);
-	// The pushdown optimizer asks first, without a place in the text; the node itself checks what it then pushes. Whoever
-	// asks again, or with a place, will use the columns.
+	// The pushdown optimizer asks first, without a place in the text; the node itself checks what it then pushes.
+	// Whoever asks again, or with a place, will use the columns.
 	bool again = remote_transaction.NoteLookup(context, GetSchemaName() + "." + entry_name);
 	bool binder = lookup_info.GetErrorContext().query_location.IsValid();
 	bool fresh = again || binder || !duckdb::Settings::Get<duckdb::EnableOptimizerSetting>(context);
@@ -215,7 +240,8 @@ optional_ptr<CatalogEntry> RemoteSchemaEntry::LookupEntry(CatalogTransaction tra
 		auto schema_entry = snapshot->FindSchema(name.GetIdentifierName());
 		auto entry = schema_entry ? schema_entry->Find(context, type, entry_name) : nullptr;
 		if (entry && type == CatalogType::SEQUENCE_ENTRY) {
-			throw NotImplementedException("not supported: the remote sequence %s outside of a statement that runs on the "
+			throw NotImplementedException("not supported: the remote sequence %s outside of a statement that runs on "
+			                              "the "
 			                              "node as a whole. Use FROM %s.query('SELECT nextval(''%s'')')",
 			                              entry_name, catalog.GetName().GetIdentifierName(), entry_name);
 		}

@@ -63,7 +63,7 @@ public:
 		uint64_t pause_ms = 5;
 		while (true) {
 			Push(context, budget);
-			auto failure = FetchOutcome(context, budget);
+			auto failure = FetchOutcome(budget);
 			if (!failure) {
 				finished = true;
 				FillCount();
@@ -121,8 +121,8 @@ private:
 		return failure && EndsEarly(*failure) ? nullptr : std::move(failure);
 	}
 
-	//! The statement ended without reading its rows: the node knows its outcome already, because an earlier attempt under
-	//! the same request id committed, or because it failed. Its result tells which.
+	//! The statement ended without reading its rows: the node knows its outcome already, because an earlier attempt
+	//! under the same request id committed, or because it failed. Its result tells which.
 	bool EndsEarly(const Attempt &failure) {
 		ended_early = failure.is_error && CodeOf(failure.error) == ErrorCodeName(ErrorCode::NotFound);
 		return ended_early;
@@ -206,13 +206,32 @@ private:
 		return failure;
 	}
 
-	//! Waits for the end of the statement: batch 1 of its result.
-	Failure FetchOutcome(ClientContext &context, const RemoteBudget &budget) {
+	//! Waits for the end of the statement. A count is taken together with the end of the result: only then is it known
+	//! that the commit succeeded, and a node that dies before has told nothing.
+	Failure FetchOutcome(const RemoteBudget &budget) {
+		outcome.query_uuid = query_uuid;
+		outcome.chunks.clear();
+		outcome.needs_more_fetch = true;
+		for (uint64_t batch = 1; outcome.needs_more_fetch && (batch == 1 || IsCount()); batch++) {
+			if (auto failure = FetchBatch(batch, budget)) {
+				return failure;
+			}
+			outcome.first_batch = batch + 1;
+		}
+		return nullptr;
+	}
+
+	bool IsCount() const {
+		return outcome.types.size() == 1 && outcome.types[0] == duckdb::LogicalType::BIGINT &&
+		       outcome.names[0] == "Count" && outcome.chunks.size() <= 1;
+	}
+
+	Failure FetchBatch(uint64_t batch, const RemoteBudget &budget) {
 		MessageHeader header;
 		header.connection_id = session->connection_id;
 		FetchRequest body;
 		body.query_uuid = query_uuid;
-		body.batch_index = 1;
+		body.batch_index = batch;
 		RemoteRequest request;
 		request.body = EncodeFetchRequest(header, body, QuackVersion::V3);
 		auto failure = std::make_unique<Attempt>();
@@ -232,20 +251,20 @@ private:
 			NoteError(reply.Value(), *failure);
 			return failure;
 		}
-		(void)context;
 		MessageDecoder decoder(ByteView(reply.Value().bytes));
 		auto response = decoder.ReadFetchResponse(QuackVersion::V3);
-		outcome.query_uuid = query_uuid;
-		outcome.chunks = std::move(response.chunks);
+		for (auto &chunk : response.chunks) {
+			outcome.chunks.push_back(std::move(chunk));
+		}
 		outcome.needs_more_fetch = !response.total_batches.IsValid();
-		outcome.first_batch = 2;
 		return nullptr;
 	}
 
 	//! A node that answers for a commit of another one knows that it happened, not how many rows it had.
 	void FillCount() {
-		if (outcome.types.size() != 1 || outcome.types[0] != duckdb::LogicalType::BIGINT || outcome.chunks.size() != 1 ||
-		    outcome.chunks[0]->size() != 1 || !outcome.chunks[0]->GetValue(0, 0).IsNull()) {
+		if (outcome.types.size() != 1 || outcome.types[0] != duckdb::LogicalType::BIGINT ||
+		    outcome.chunks.size() != 1 || outcome.chunks[0]->size() != 1 ||
+		    !outcome.chunks[0]->GetValue(0, 0).IsNull()) {
 			return;
 		}
 		outcome.chunks[0]->data[0].SetValue(0, duckdb::Value::BIGINT(static_cast<int64_t>(rows)));
@@ -266,7 +285,8 @@ private:
 				throw TransactionException("%s; the transaction was rolled back. Run it again", transaction.broken);
 			}
 			if (!is_explicit && failure.retry && !all_kept && !maybe_done) {
-				throw TransactionException("node %s was lost in the middle of an insert larger than %llu MiB, which is not "
+				throw TransactionException("node %s was lost in the middle of an insert larger than %llu MiB, which is "
+				                           "not "
 				                           "kept for sending again; nothing was inserted. Run it again",
 				                           session ? session->endpoint.ToString() : "?",
 				                           static_cast<unsigned long long>(RESEND_BYTES_MAX >> 20));

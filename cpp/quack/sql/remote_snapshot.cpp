@@ -11,7 +11,8 @@ using duckdb::ListValue;
 using duckdb::StringUtil;
 using duckdb::Value;
 
-RemoteSnapshot::RemoteSnapshot(duckdb::Catalog &catalog_p, uint64_t version_p) : catalog(catalog_p), version(version_p) {
+RemoteSnapshot::RemoteSnapshot(duckdb::Catalog &catalog_p, uint64_t version_p)
+    : catalog(catalog_p), version(version_p) {
 }
 
 const char *RemoteSnapshot::Query() {

@@ -1,5 +1,5 @@
-//! The remote schema at one moment: schemas, tables, views and the rest, as DuckDB catalog entries. Loaded by one query;
-//! entries are made when first looked up.
+//! The remote schema at one moment: schemas, tables, views and the rest, as DuckDB catalog entries. Loaded by one
+//! query; entries are made when first looked up.
 #pragma once
 
 #include <map>
@@ -63,6 +63,9 @@ public:
 	std::string RemoteName() const;
 
 private:
+	//! Throws, and asks DuckDB to plan again, when `newest` has other columns for this table.
+	void CheckCurrent(duckdb::ClientContext &context, RemoteSnapshot &newest);
+
 	duckdb::ColumnList columns;
 	const bool is_view;
 	const uint64_t estimated_rows;

@@ -67,6 +67,19 @@ static std::string SanText(X509 *cert, std::vector<std::string> *uris) {
 	return text.empty() ? "none" : text;
 }
 
+//! What the certificate that failed verification said; the session itself drops it. Handshakes run on one thread.
+static thread_local std::string refused_certificate;
+
+static int NoteRefusedCertificate(int verified, X509_STORE_CTX *store) {
+	X509 *cert = verified ? nullptr : X509_STORE_CTX_get0_cert(store);
+	if (cert) {
+		refused_certificate = "; the node's certificate has " + SanText(cert, nullptr) + ", issuer " +
+		                      NameText(X509_get_issuer_name(cert)) + ", valid until " +
+		                      TimeText(X509_get0_notAfter(cert));
+	}
+	return verified;
+}
+
 Result<std::unique_ptr<TlsClientContext>> TlsClientContext::Create(const RemoteOptions &options) {
 	std::unique_ptr<TlsClientContext> result(new TlsClientContext());
 	result->ca_file = options.client_ca_file;
@@ -79,7 +92,7 @@ Result<std::unique_ptr<TlsClientContext>> TlsClientContext::Create(const RemoteO
 	}
 	SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
 	SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, nullptr);
+	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NoteRefusedCertificate);
 	static const unsigned char alpn[] = "\x08http/1.1";
 	SSL_CTX_set_alpn_protos(ctx, alpn, sizeof(alpn) - 1);
 	bool ca_ok = options.client_ca_file.empty()
@@ -93,8 +106,8 @@ Result<std::unique_ptr<TlsClientContext>> TlsClientContext::Create(const RemoteO
 		return result;
 	}
 	if (SSL_CTX_use_certificate_chain_file(ctx, options.cert_file.c_str()) != 1) {
-		return Status(ErrorCode::InvalidArgument, "cert_file \"" + options.cert_file +
-		                                              "\" cannot be read as a PEM certificate: " + LastSslError());
+		return Status(ErrorCode::InvalidArgument,
+		              "cert_file \"" + options.cert_file + "\" cannot be read as a PEM certificate: " + LastSslError());
 	}
 	if (SSL_CTX_use_PrivateKey_file(ctx, options.key_file.c_str(), SSL_FILETYPE_PEM) != 1 ||
 	    SSL_CTX_check_private_key(ctx) != 1) {
@@ -147,8 +160,8 @@ Status TlsClientContext::CheckPeer(SSL *ssl, const std::string &host, const std:
 		return Status::Ok();
 	}
 	return Status(ErrorCode::Unauthorized,
-	              "the certificate of node " + host + " does not name it: expected " + expected + ", the certificate has " +
-	                  seen + " (issuer " + issuer +
+	              "the certificate of node " + host + " does not name it: expected " + expected +
+	                  ", the certificate has " + seen + " (issuer " + issuer +
 	                  "). Fix: give server_name '<node id>' in ATTACH, or issue the node a certificate with that name");
 }
 
@@ -158,15 +171,11 @@ Status TlsClientContext::ExplainHandshakeFailure(SSL *ssl, const std::string &en
 	if (verify == X509_V_OK) {
 		auto hint = cert_file.empty() ? "no client certificate was given (cert_file, key_file)"
 		                              : "the client certificate was " + cert_file;
-		return Status(ErrorCode::Unauthorized, "TLS handshake with node " + endpoint + " failed: " + reason + "; " + hint);
+		return Status(ErrorCode::Unauthorized,
+		              "TLS handshake with node " + endpoint + " failed: " + reason + "; " + hint);
 	}
-	X509 *cert = SSL_get1_peer_certificate(ssl);
-	std::string seen;
-	if (cert) {
-		seen = "; the node's certificate has " + SanText(cert, nullptr) + ", issuer " +
-		       NameText(X509_get_issuer_name(cert)) + ", valid until " + TimeText(X509_get0_notAfter(cert));
-		X509_free(cert);
-	}
+	auto seen = std::move(refused_certificate);
+	refused_certificate.clear();
 	auto trusted = ca_file.empty() ? std::string("the system's CAs (give client_ca_file)") : ca_file;
 	std::string fix = verify == X509_V_ERR_CERT_HAS_EXPIRED
 	                      ? "renew the node's certificate"

@@ -166,7 +166,7 @@ private:
 	std::shared_ptr<RemoteCluster> cluster;
 	std::atomic<bool> autocommit;
 
-	std::mutex lock; //! guards the rest; held during requests of an explicit transaction
+	std::mutex lock;                        //! guards the rest; held during requests of an explicit transaction
 	std::shared_ptr<RemoteSession> session; //! explicit only, from BEGIN to the end
 	std::string broken;                     //! why an explicit transaction cannot go on
 	bool own_schema_changes = false;

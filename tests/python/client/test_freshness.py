@@ -30,6 +30,7 @@ def test_new_altered_and_dropped_tables(session, reader) -> None:
     assert columns(reader, "f") == ["i", "s"]
     session.execute("ALTER TABLE cp.f RENAME COLUMN s TO t")
     assert columns(reader, "f") == ["i", "t"]
+    assert reader.execute("SELECT count(*) FROM (DESCRIBE cp.f)").fetchall() == [(2,)]
     session.execute("DROP TABLE cp.f")
     with pytest.raises(duckdb.CatalogException):
         reader.execute("SELECT * FROM cp.f")
