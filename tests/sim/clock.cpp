@@ -40,6 +40,7 @@ const char *EventKindName(EventKind kind) {
 	                                    "sync_strike",
 	                                    "lease_attack",
 	                                    "forced_campaign",
+	                                    "lease_read",
 	                                    "nemesis_end",
 	                                    "heal",
 	                                    "progress_check"};

@@ -29,6 +29,7 @@ enum class EventKind : uint8_t {
 	SyncStrike,        //! node
 	LeaseAttack,       //! node = the leader, arg = bit mask of the slots it still hears
 	ForcedCampaign,    //! node, arg = how many more
+	LeaseRead,         //! node = the leader, arg = how many more
 	NemesisEnd,        //! arg = fault kind, node
 	Heal,
 	ProgressCheck,

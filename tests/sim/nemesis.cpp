@@ -29,8 +29,8 @@ raft::Membership LastMembership(const LogImage &log, raft::LogIndex &since) {
 
 } // namespace
 
-Nemesis::Nemesis(World &world_p, Cluster &cluster_p)
-    : world(world_p), cluster(cluster_p), prng(world_p.settings.seed ^ 0x6e656d6500000005ULL) {
+Nemesis::Nemesis(World &world_p, Cluster &cluster_p, Workload &workload_p)
+    : world(world_p), cluster(cluster_p), workload(workload_p), prng(world_p.settings.seed ^ 0x6e656d6500000005ULL) {
 }
 
 MonotonicNs Nemesis::UpTo(MonotonicNs limit) {
@@ -120,6 +120,13 @@ void Nemesis::Handle(const SimEvent &event) {
 			                 event.arg - 1);
 		}
 		return;
+	case EventKind::LeaseRead:
+		if (same_life && event.arg > 0) {
+			workload.Ask(node, OpKind::Read, 0);
+			world.queue.Push(world.settings.config.election_timeout / 100, event.kind, event.node, event.life,
+			                 event.arg - 1);
+		}
+		return;
 	case EventKind::Restart:
 		if (!node.IsAlive()) {
 			ReplaceIfUnused(node);
@@ -166,6 +173,7 @@ void Nemesis::BeginLeaseAttack() {
 	uint64_t quorum_mask = 0;
 	size_t first = prng.Below(voters.size());
 	size_t wanted = voters.size() / 2;
+	SimNode *ally = nullptr;
 	SimNode *rival = nullptr;
 	for (size_t i = 0; i < voters.size(); i++) {
 		raft::NodeId id = voters[(first + i) % voters.size()];
@@ -176,13 +184,13 @@ void Nemesis::BeginLeaseAttack() {
 		if (wanted > 0) {
 			wanted--;
 			quorum_mask |= 1ULL << SlotOf(id);
+			ally = node;
 		} else {
 			rival = node;
 		}
 	}
 	MonotonicNs timeout = world.settings.config.election_timeout;
-	world.network.Isolate(leader->Slot(), quorum_mask);
-	EndPartitionAfter(timeout * 4);
+	auto leader_slot = static_cast<uint16_t>(leader->Slot());
 	world.trace.Print("%10.3f  lease attack on node %llu", static_cast<double>(world.queue.Now()) / NS_PER_MS,
 	                  static_cast<unsigned long long>(leader->Id()));
 	if (world.settings.drift_ppm != 0) {
@@ -191,15 +199,30 @@ void Nemesis::BeginLeaseAttack() {
 			cluster.At(slot).SetClockRate(slot == leader->Slot() ? -half : half);
 		}
 	}
+	if (!leader->IsPaused() && prng.Chance(1, 3)) {
+		// The leader hands over, and is cut off while its successor campaigns past all promises.
+		raft::TransferLeadershipEvent transfer;
+		leader->Step(transfer);
+		world.queue.Push(UpTo(world.settings.delay_max * 3), EventKind::LeaseAttack, leader_slot, leader->Life(), 0);
+		world.queue.Push(0, EventKind::LeaseRead, leader_slot, leader->Life(), 60);
+		return;
+	}
+	world.network.Isolate(leader_slot, quorum_mask);
+	EndPartitionAfter(timeout * 4);
 	if (rival && rival->IsAlive()) {
 		world.queue.Push(timeout, EventKind::ForcedCampaign, static_cast<uint16_t>(rival->Slot()), rival->Life(), 150);
 	}
-	world.queue.Push(timeout + UpTo(timeout), EventKind::LeaseAttack, static_cast<uint16_t>(leader->Slot()),
-	                 leader->Life(), quorum_mask);
+	MonotonicNs delay = timeout + UpTo(timeout);
+	if (ally && ally->IsAlive()) {
+		// Its log may be the only one that is complete enough to win.
+		world.queue.Push(delay, EventKind::ForcedCampaign, static_cast<uint16_t>(ally->Slot()), ally->Life(), 75);
+	}
+	world.queue.Push(delay, EventKind::LeaseAttack, leader_slot, leader->Life(), quorum_mask);
+	world.queue.Push(delay, EventKind::LeaseRead, leader_slot, leader->Life(), 120);
 }
 
 void Nemesis::FinishLeaseAttack(SimNode &leader, uint64_t quorum_mask) {
-	bool restart = prng.Chance(1, 2);
+	bool restart = quorum_mask != 0 && prng.Chance(1, 2);
 	if (!restart || prng.Chance(1, 2)) {
 		world.network.Isolate(leader.Slot());
 		EndPartitionAfter(world.settings.config.election_timeout * 2);

@@ -4,16 +4,17 @@
 #include <array>
 
 #include "sim/cluster.hpp"
+#include "sim/workload.hpp"
 
 namespace quack {
 namespace sim {
 
 class Nemesis {
 public:
-	Nemesis(World &world, Cluster &cluster);
+	Nemesis(World &world, Cluster &cluster, Workload &workload);
 
 	void Start();
-	//! Events of faults, from Nemesis to ForcedCampaign, and Restart.
+	//! Events of faults, from Nemesis to LeaseRead, and Restart.
 	void Handle(const SimEvent &event);
 	//! Ends every fault: links open, disks fast, nobody paused, everybody running. Nothing new from now on.
 	void Heal();
@@ -53,6 +54,7 @@ private:
 
 	World &world;
 	Cluster &cluster;
+	Workload &workload;
 	Prng prng;
 	bool healed = false;
 	uint64_t partition_generation = 0;

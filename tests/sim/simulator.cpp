@@ -39,7 +39,7 @@ class Simulation {
 public:
 	Simulation(const Settings &settings, const RunOptions &options_p)
 	    : options(options_p), world(settings, options_p.sabotage, options_p.level), cluster(world),
-	      workload(world, cluster), nemesis(world, cluster) {
+	      workload(world, cluster), nemesis(world, cluster, workload) {
 		world.trace.PrintTo(options.trace_out);
 		cluster.SetWorkload(workload);
 	}
@@ -114,6 +114,7 @@ private:
 		case EventKind::SyncStrike:
 		case EventKind::LeaseAttack:
 		case EventKind::ForcedCampaign:
+		case EventKind::LeaseRead:
 		case EventKind::Restart:
 			nemesis.Handle(event);
 			return;

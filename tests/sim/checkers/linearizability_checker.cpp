@@ -103,30 +103,30 @@ public:
 				result.verdict = Verdict::Unknown;
 				return result;
 			}
+			bool dead_end = !IsCall(at);
 			if (IsCall(at)) {
 				size_t op = OpOf(at);
 				uint32_t after = 0;
-				if (Allows(history[op], after) && Enter(op, after)) {
+				bool allowed = Allows(history[op], after);
+				bool harmless = allowed && after == current.value && history[op].complete != HistoryOp::PENDING;
+				if (allowed && Enter(op, after, harmless)) {
 					at = points[HEAD].next;
-				} else {
-					at = points[at].next;
+					continue;
 				}
-				continue;
-			}
-			// Reached the return of an operation that found no place: what was placed before it is wrong.
-			if (history[OpOf(at)].complete == HistoryOp::PENDING) {
+				dead_end = harmless;
+				at = dead_end ? at : points[at].next;
+			} else if (history[OpOf(at)].complete == HistoryOp::PENDING) {
 				return result;
-			}
-			if (stack.size() >= best_depth) {
+			} else if (stack.size() >= best_depth) {
+				// The return of an operation that found no place: something placed before it is wrong.
 				best_depth = stack.size();
 				result.explanation = Describe(history[OpOf(at)]) + " has no place when the register holds " +
 				                     std::to_string(current.value);
 			}
-			if (stack.empty()) {
+			if (dead_end && !BackTrack(at)) {
 				result.verdict = Verdict::NotLinearizable;
 				return result;
 			}
-			at = points[Leave()].next;
 		}
 		return result;
 	}
@@ -139,6 +139,8 @@ private:
 	struct Placed {
 		size_t op;
 		uint32_t value_before;
+		//! It changes nothing and may come now: then it may as well, and no other choice needs a try.
+		bool harmless;
 	};
 
 	static constexpr size_t HEAD = 0;
@@ -163,29 +165,35 @@ private:
 	}
 
 	//! False when this configuration was reached before.
-	bool Enter(size_t op, uint32_t after) {
+	bool Enter(size_t op, uint32_t after, bool harmless) {
 		Configuration next = current;
 		next.placed[op / 64] |= 1ULL << op % 64;
 		next.value = after;
 		if (!visited.insert(next).second) {
 			return false;
 		}
-		stack.push_back({op, current.value});
+		stack.push_back({op, current.value, harmless});
 		current = std::move(next);
 		Unlink(CallOf(op));
 		Unlink(ReturnOf(op));
 		return true;
 	}
 
-	//! Takes the last placed operation back; returns its call point.
-	size_t Leave() {
-		Placed last = stack.back();
-		stack.pop_back();
-		current.placed[last.op / 64] &= ~(1ULL << last.op % 64);
-		current.value = last.value_before;
-		Relink(ReturnOf(last.op));
-		Relink(CallOf(last.op));
-		return CallOf(last.op);
+	//! Takes operations back up to the last that was a choice, and goes on behind it. False when there was none.
+	bool BackTrack(size_t &at) {
+		while (!stack.empty()) {
+			Placed last = stack.back();
+			stack.pop_back();
+			current.placed[last.op / 64] &= ~(1ULL << last.op % 64);
+			current.value = last.value_before;
+			Relink(ReturnOf(last.op));
+			Relink(CallOf(last.op));
+			if (!last.harmless) {
+				at = points[CallOf(last.op)].next;
+				return true;
+			}
+		}
+		return false;
 	}
 
 	void Unlink(size_t point) {

@@ -121,6 +121,18 @@ TEST_CASE("a pending compare-and-set that was seen proves what it found") {
 	CHECK(Check({Cas(1, 2, 2, PENDING, 0), Read(3, 4, 2)}) == Verdict::NotLinearizable);
 }
 
+TEST_CASE("many reads at once cost no search: they are placed as soon as they fit") {
+	std::vector<HistoryOp> history;
+	for (uint32_t i = 0; i < 200; i++) {
+		history.push_back(Read(1 + i, 2000 + i, i % 2 == 0 ? 0 : 7));
+	}
+	history.push_back(Write(7, 500, 1000, 0));
+	LinearizabilityResult good = CheckLinearizability(history, STEPS_MAX);
+	CHECK(good.verdict == Verdict::Linearizable);
+	history.push_back(Read(1001, 1002, 0));
+	CHECK(CheckLinearizability(history, STEPS_MAX).verdict == Verdict::NotLinearizable);
+}
+
 TEST_CASE("a search that gives up is unknown, never a pass") {
 	std::vector<HistoryOp> history;
 	for (uint32_t i = 0; i < 20; i++) {
