@@ -156,9 +156,17 @@ def test_read_only_attachment(cluster: LocalCluster) -> None:
     writer = cluster.connect()
     writer.execute("CREATE TABLE cp.ro (i INTEGER)")
     session = quack.connect()
-    session.execute(cluster.attach_sql(cluster.nodes[0], consistency="linearizable").replace("(TYPE", "(READ_ONLY, TYPE"))
+    session.execute(
+        cluster.attach_sql(cluster.nodes[0], consistency="linearizable").replace(
+            "(TYPE", "(READ_ONLY, TYPE"
+        )
+    )
     assert session.execute("SELECT count(*) FROM cp.ro").fetchall() == [(0,)]
-    for statement in ("INSERT INTO cp.ro VALUES (1)", "DROP TABLE cp.ro", "INSERT INTO cp.ro SELECT range FROM range(3)"):
+    for statement in (
+        "INSERT INTO cp.ro VALUES (1)",
+        "DROP TABLE cp.ro",
+        "INSERT INTO cp.ro SELECT range FROM range(3)",
+    ):
         with pytest.raises(duckdb.Error, match="read-only"):
             session.execute(statement)
     writer.execute("DROP TABLE cp.ro")

@@ -46,7 +46,9 @@ def test_inserts_go_on_through_kills(own_cluster: LocalCluster) -> None:
                 client.execute(f"INSERT INTO cp.k VALUES ({acknowledged})")
                 acknowledged += 1
             else:
-                client.execute(f"INSERT INTO cp.k SELECT range FROM range({acknowledged}, {acknowledged + 101}), (VALUES (1)) v(x), (SELECT 1 FROM (SELECT count(*) FROM batch))")
+                client.execute(
+                    f"INSERT INTO cp.k SELECT range FROM range({acknowledged}, {acknowledged + 101}), (VALUES (1)) v(x), (SELECT 1 FROM (SELECT count(*) FROM batch))"
+                )
                 acknowledged += 101
         killer.join()
         wait_running(own_cluster, node)

@@ -49,7 +49,10 @@ def test_mixed_and_local_inserts_use_the_new_columns(session, reader) -> None:
     with pytest.raises(duckdb.BinderException, match="2 columns but 1 values"):
         reader.execute("INSERT INTO cp.g SELECT i FROM here")
     reader.execute("INSERT INTO cp.g SELECT i, i + 1 FROM here")
-    assert reader.execute("SELECT g.* FROM cp.g, here ORDER BY ALL").fetchall() == [(1, 2), (1, None)]
+    assert reader.execute("SELECT g.* FROM cp.g, here ORDER BY ALL").fetchall() == [
+        (1, 2),
+        (1, None),
+    ]
     session.execute("DROP TABLE cp.g")
 
 

@@ -38,8 +38,12 @@ def test_local_and_remote_in_one_query(table) -> None:
         (3, None, "h3"),
     ]
     assert rows(table, "SELECT count(*) FROM cp.t, here") == [(30,)]
-    assert rows(table, "SELECT h FROM here WHERE i IN (SELECT i FROM cp.t WHERE s = 'b')") == [("h2",)]
-    assert rows(table, "SELECT x.i FROM cp.t x, cp.t y, here WHERE x.i = y.i AND y.i = here.i ORDER BY 1") == [
+    assert rows(table, "SELECT h FROM here WHERE i IN (SELECT i FROM cp.t WHERE s = 'b')") == [
+        ("h2",)
+    ]
+    assert rows(
+        table, "SELECT x.i FROM cp.t x, cp.t y, here WHERE x.i = y.i AND y.i = here.i ORDER BY 1"
+    ) == [
         (1,),
         (2,),
         (3,),
@@ -56,7 +60,9 @@ def test_filters_of_mixed_queries_travel(table) -> None:
 
 
 def test_whole_statements_are_one_remote_statement(table) -> None:
-    plan = rows(table, "EXPLAIN SELECT x.s, count(*) FROM cp.t x JOIN cp.t y USING (i) GROUP BY ALL")[0][1]
+    plan = rows(
+        table, "EXPLAIN SELECT x.s, count(*) FROM cp.t x JOIN cp.t y USING (i) GROUP BY ALL"
+    )[0][1]
     assert "Remote SQL" in plan and "HASH_JOIN" not in plan
 
 
@@ -87,7 +93,9 @@ def test_unfetched_writes_happen(table) -> None:
 def test_create_table_as_both_ways(table) -> None:
     table.execute("CREATE TABLE mine AS FROM cp.t")
     assert rows(table, "SELECT count(*) FROM mine") == [(3,)]
-    table.execute("CREATE TABLE source AS SELECT range::INTEGER AS n, range % 7 AS m FROM range(5000)")
+    table.execute(
+        "CREATE TABLE source AS SELECT range::INTEGER AS n, range % 7 AS m FROM range(5000)"
+    )
     assert rows(table, "CREATE TABLE cp.copied AS FROM source") == [(5000,)]
     assert rows(table, "SELECT sum(n), sum(m), count(*) FROM cp.copied") == rows(
         table, "SELECT sum(n), sum(m), count(*) FROM source"
@@ -104,7 +112,9 @@ def test_insert_from_frames(table) -> None:
     assert table.execute("INSERT INTO cp.t SELECT * FROM frame").fetchall() == [(2,)]
     arrow = pyarrow.table({"i": list(range(100, 4100)), "s": [str(n) for n in range(4000)]})
     assert table.execute("INSERT INTO cp.t SELECT * FROM arrow").fetchall() == [(4000,)]
-    assert rows(table, "SELECT count(*), sum(i) FROM cp.t WHERE i >= 100") == [(4000, sum(range(100, 4100)))]
+    assert rows(table, "SELECT count(*), sum(i) FROM cp.t WHERE i >= 100") == [
+        (4000, sum(range(100, 4100)))
+    ]
     assert table.execute("INSERT INTO cp.t SELECT * FROM frame WHERE i < 0").fetchall() == [(0,)]
     assert (frame.shape, arrow.num_rows) == ((2, 2), 4000)
 
@@ -125,13 +135,19 @@ def test_defaults_and_sequences_are_the_servers(session) -> None:
     )
     session.execute("CREATE TABLE src AS SELECT 7 AS n UNION ALL SELECT 8")
     assert rows(session, "INSERT INTO cp.d (n) SELECT n FROM src ORDER BY n") == [(2,)]
-    assert rows(session, "SELECT id, n, k, g FROM cp.d ORDER BY n") == [(100, 7, "lit", 14), (101, 8, "lit", 16)]
-    assert rows(session, "INSERT INTO cp.d (k, n) SELECT 'w', n FROM src WHERE n = 8 RETURNING id, n, k") == [
-        (102, 8, "w")
+    assert rows(session, "SELECT id, n, k, g FROM cp.d ORDER BY n") == [
+        (100, 7, "lit", 14),
+        (101, 8, "lit", 16),
     ]
+    assert rows(
+        session, "INSERT INTO cp.d (k, n) SELECT 'w', n FROM src WHERE n = 8 RETURNING id, n, k"
+    ) == [(102, 8, "w")]
     with pytest.raises(duckdb.Error, match="not supported: DEFAULT"):
         session.execute("INSERT INTO cp.d VALUES (DEFAULT, (SELECT max(n) FROM src), 'x')")
-    assert rows(session, "SELECT column_name, column_default FROM duckdb_columns() WHERE table_name = 'd' AND column_default IS NOT NULL AND column_name <> 'g'") == [
+    assert rows(
+        session,
+        "SELECT column_name, column_default FROM duckdb_columns() WHERE table_name = 'd' AND column_default IS NOT NULL AND column_name <> 'g'",
+    ) == [
         ("id", "nextval('ids')"),
         ("k", "'lit'"),
     ]
@@ -170,7 +186,7 @@ VALUES = [
     float("inf"), float("-inf"), float("nan"), "", "it's", 'q"q', "nul\0x", "\N{DUCK}", b"\x00\xff'",
     decimal.Decimal("123456789.000000001"), datetime.date(2020, 2, 29), datetime.time(23, 59, 59, 999999),
     datetime.datetime(1, 1, 1), datetime.datetime(2020, 2, 29, 1, 2, 3, 456789),
-    datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc), datetime.timedelta(days=3, microseconds=1),
+    datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), datetime.timedelta(days=3, microseconds=1),
     uuid.UUID(int=2**127 + 5), [1, None, 3], ["a", "b'c"], {"a": 1, "b c": "x"}, [[1.5], []], None,
 ]  # fmt: skip
 
@@ -186,9 +202,13 @@ def test_parameters_are_exact(table, value: object) -> None:
 
 
 def test_parameters_in_every_place(table) -> None:
-    assert table.execute("SELECT i FROM cp.t WHERE i > $low AND i <= $high LIMIT $n", {"low": 1, "high": 3, "n": 1}).fetchall() == [(2,)]
+    assert table.execute(
+        "SELECT i FROM cp.t WHERE i > $low AND i <= $high LIMIT $n", {"low": 1, "high": 3, "n": 1}
+    ).fetchall() == [(2,)]
     assert table.execute("INSERT INTO cp.t VALUES (?, ?)", [50, "fifty"]).fetchall() == [(1,)]
-    assert table.execute("UPDATE cp.t SET s = ? WHERE i = ? RETURNING s", ["50!", 50]).fetchall() == [("50!",)]
+    assert table.execute(
+        "UPDATE cp.t SET s = ? WHERE i = ? RETURNING s", ["50!", 50]
+    ).fetchall() == [("50!",)]
     table.executemany("INSERT INTO cp.t VALUES (?, ?)", [[60, "a"], [61, "b"], [62, None]])
     assert rows(table, "SELECT count(*) FROM cp.t WHERE i >= 60") == [(3,)]
     assert table.execute("DELETE FROM cp.t WHERE i = ANY(?)", [[60, 61]]).fetchall() == [(2,)]
@@ -196,7 +216,9 @@ def test_parameters_in_every_place(table) -> None:
 
 def test_free_sql(table) -> None:
     assert rows(table, "FROM cp.query('SELECT i FROM t ORDER BY i')") == [(1,), (2,), (3,)]
-    assert rows(table, "FROM quack_query_by_name('cp', 'UPDATE t SET s = ''u'' WHERE i = 3')") == [(1,)]
+    assert rows(table, "FROM quack_query_by_name('cp', 'UPDATE t SET s = ''u'' WHERE i = 3')") == [
+        (1,)
+    ]
     assert rows(table, "FROM cp.query('INSERT INTO t VALUES (4, ''d'') RETURNING i')") == [(4,)]
     assert rows(table, "SELECT s FROM cp.t WHERE i IN (3, 4) ORDER BY i") == [("u",), ("d",)]
     for sql, message in (
@@ -240,14 +262,21 @@ def test_use_and_unqualified_names(cluster: LocalCluster, table) -> None:
 def test_attach_survives_whatever_the_schema_holds(cluster: LocalCluster, session) -> None:
     """Broken views and odd names are listed or skipped, never fatal."""
     session.execute('CREATE SCHEMA cp."odd schema"')
-    session.execute('CREATE TABLE cp."odd schema"."select" ("from" INTEGER, "a""b" VARCHAR DEFAULT upper(\'q\'))')
+    session.execute(
+        'CREATE TABLE cp."odd schema"."select" ("from" INTEGER, "a""b" VARCHAR DEFAULT upper(\'q\'))'
+    )
     session.execute("CREATE TABLE cp.base (i INTEGER)")
     session.execute("CREATE VIEW cp.broken AS SELECT i FROM cp.base")
     session.execute("DROP TABLE cp.base")
     fresh = cluster.connect(consistency="linearizable")
     fresh.execute('INSERT INTO cp."odd schema"."select" ("from") VALUES (1)')
     assert rows(fresh, 'SELECT * FROM cp."odd schema"."select"') == [(1, "Q")]
-    names = {row[0] for row in rows(fresh, "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'cp'")}
+    names = {
+        row[0]
+        for row in rows(
+            fresh, "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'cp'"
+        )
+    }
     assert {"select", "broken"} <= names
     with pytest.raises(duckdb.Error, match="base"):
         fresh.execute("FROM cp.broken")

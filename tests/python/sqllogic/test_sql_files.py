@@ -10,9 +10,9 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-import runner  # noqa: E402
+import runner
 
-from quack.cluster.local import LocalCluster  # noqa: E402
+from quack.cluster.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 
@@ -37,9 +37,7 @@ DROPS = (
 def clean(session: duckdb.DuckDBPyConnection) -> None:
     """Drop everything a file left on the cluster."""
     for listing in DROPS:
-        for (statement,) in session.execute(
-            "FROM cp.query($$" + listing + "$$)"
-        ).fetchall():
+        for (statement,) in session.execute("FROM cp.query($$" + listing + "$$)").fetchall():
             kind, name = statement.split(" IF EXISTS ")
             session.execute(f"{kind} IF EXISTS cp.{name}")
 
