@@ -208,7 +208,12 @@ QueryExecution::FetchedBatch QueryExecution::Fetch(uint64_t index, uint64_t ack_
 	}
 	changed.notify_all();
 	changed.wait(guard, [&] {
-		return last_batch >= index || state == ExecutionState::Finished || state == ExecutionState::Failed;
+		if (state == ExecutionState::Finished || state == ExecutionState::Failed) {
+			return true;
+		}
+		// A streamed insert's client takes its first batch for the outcome: it leaves only after the commit, unless the
+		// result is so large that it has to leave before.
+		return last_batch >= index && (!AnswersBeforeRows() || buffered_bytes >= limits.buffer_bytes_max / 2);
 	});
 	CheckFailedLocked(guard);
 	FetchedBatch result;
