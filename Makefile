@@ -37,9 +37,9 @@ $(VENV)/.complete: pyproject.toml
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group dev
 	@touch $@
 
-build: deps ## Build the extension (host-linked) and the C++ tests
+build: deps ## Build the loadable extension (host-linked)
 	@cmake -S . -B $(BUILD) -G Ninja -DQUACK_DUCKDB_SOURCE=$(DUCKDB) $(CMAKE_ARGS) >build/configure.log || (cat build/configure.log; false)
-	@cmake --build $(BUILD) -j $(JOBS)
+	@cmake --build $(BUILD) -j $(JOBS) --target quack_trampoline
 
 test-core: build/.deps ## Layers below DuckDB and the simulator, with ASan and UBSan; no DuckDB needed
 	@cmake -S . -B $(CORE) -G Ninja -DQUACK_BUILD_EXTENSION=OFF -DQUACK_SANITIZE=address,undefined >/dev/null
@@ -52,6 +52,7 @@ test-tsan: build/.deps ## The same tests with ThreadSanitizer
 	@ctest --test-dir $(TSAN) --output-on-failure -j $(JOBS)
 
 test: build test-core ## Every test: C++ layers, simulator, extension, real clusters
+	@cmake --build $(BUILD) -j $(JOBS) --target quack_catalog_test
 	@$(PY) -m pytest $(TESTS)
 
 lint: deps ## clang-format, ruff, mypy and the project's own rules

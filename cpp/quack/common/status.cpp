@@ -29,10 +29,10 @@ void Panic(const char *file, int line, const char *condition, const char *messag
 
 const char *ErrorCodeName(ErrorCode code) {
 	static const char *const names[] = {
-	    "ok",           "invalid_argument", "not_found",  "already_exists",    "corruption",      "io_error",
-	    "disk_full",    "unavailable",      "not_leader", "overloaded",        "deadline_exceeded", "outcome_unknown",
-	    "conflict",     "constraint",       "schema_changed", "unauthorized",  "incompatible",    "not_supported",
-	    "degraded",     "cancelled",        "internal",
+	    "ok",        "invalid_argument", "not_found",      "already_exists", "corruption",        "io_error",
+	    "disk_full", "unavailable",      "not_leader",     "overloaded",     "deadline_exceeded", "outcome_unknown",
+	    "conflict",  "constraint",       "schema_changed", "unauthorized",   "incompatible",      "not_supported",
+	    "degraded",  "cancelled",        "internal",
 	};
 	auto position = static_cast<size_t>(code);
 	return position < sizeof(names) / sizeof(names[0]) ? names[position] : "unknown";
