@@ -92,7 +92,7 @@ private:
 	bool AppendFromLeader(std::vector<Entry> entries);
 	void FailConflict(LogIndex index);
 	void RejectAppend(const Message &message);
-	void AcknowledgeAppend(NodeId to, LogIndex index);
+	void AcknowledgeAppend(const Message &request, LogIndex index);
 	void RecvAppendResponse(const Message &message);
 	void RecvAppendRejected(const Message &message, Progress &progress);
 	void AfterMatchMoved(NodeId from, Progress &progress);

@@ -9,9 +9,9 @@ namespace quack {
 namespace raft {
 
 enum class MessageType : uint8_t {
-	AppendRequest = 1,    //! term, log_index + log_term (previous entry), commit_index, entries
+	AppendRequest = 1,    //! term, log_index + log_term (previous entry), commit_index, entries, context (flow)
 	AppendResponse = 2,   //! term, log_index (reject ? the refused previous index : highest matching index), reject ?
-	                      //! hint_index + hint_term (fast back-off)
+	                      //! hint_index + hint_term (fast back-off), context of the request
 	VoteRequest = 3,      //! term, log_index + log_term (last entry), pre_vote, force
 	VoteResponse = 4,     //! term, reject, pre_vote
 	HeartbeatRequest = 5, //! term, commit_index (never above the follower's match), context (lease/ReadIndex round; 0 =

@@ -31,6 +31,7 @@ void Progress::BecomeProbe(LogIndex next_index) {
 	snapshot_index = 0;
 	commit_sent = std::min(commit_sent, match);
 	inflights.Clear();
+	flow++;
 }
 
 void Progress::BecomeReplicate() {
@@ -47,6 +48,7 @@ void Progress::BecomeSnapshot(LogIndex index, MonotonicNs now) {
 	snapshot_index = index;
 	snapshot_sent_at = now;
 	inflights.Clear();
+	flow++;
 }
 
 bool Progress::UpdateMatch(LogIndex index) {

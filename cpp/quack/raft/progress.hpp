@@ -45,6 +45,10 @@ struct Progress {
 	bool probe_sent = false;
 	//! Newest heartbeat round when the probe left.
 	uint64_t probe_round = 0;
+	//! Number of the present run of appends, stamped on each and echoed in its answer. It moves on whenever appends
+	//! under way are forgotten: their late answers still raise `match`, but must not cause sends, or every reordered
+	//! message would be answered by a window of new ones.
+	uint64_t flow = 0;
 	//! Snapshot only: position asked for.
 	LogIndex snapshot_index = 0;
 	//! When a SnapshotRequest last left; the pace of repeats. INT64_MIN = never.

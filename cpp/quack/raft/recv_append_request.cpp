@@ -34,7 +34,7 @@ void Core::RecvAppendRequest(const Message &message) {
 		return;
 	}
 	AdvanceCommit(std::min(message.commit_index, last_new));
-	AcknowledgeAppend(message.from, last_new);
+	AcknowledgeAppend(message, last_new);
 }
 
 //! Appends what the log does not hold yet; only a conflict cuts the log (paper §5.3), a mere duplicate never does.
@@ -74,6 +74,7 @@ void Core::FailConflict(LogIndex index) {
 void Core::RejectAppend(const Message &message) {
 	auto response = MakeMessage(MessageType::AppendResponse, message.from);
 	response.reject = true;
+	response.context = message.context;
 	response.log_index = message.log_index;
 	response.hint_index = log.LastIndexUpToTerm(message.log_index, message.log_term);
 	auto hint_term = log.TermAt(response.hint_index);
@@ -81,8 +82,9 @@ void Core::RejectAppend(const Message &message) {
 	Send(std::move(response));
 }
 
-void Core::AcknowledgeAppend(NodeId to, LogIndex index) {
-	auto response = MakeMessage(MessageType::AppendResponse, to);
+void Core::AcknowledgeAppend(const Message &request, LogIndex index) {
+	auto response = MakeMessage(MessageType::AppendResponse, request.from);
+	response.context = request.context;
 	response.log_index = index;
 	if (sabotage.acknowledge_before_sync) {
 		Send(std::move(response));

@@ -20,7 +20,8 @@ void Core::RecvAppendResponse(const Message &message) {
 		return;
 	}
 	bool moved = peer->UpdateMatch(message.log_index);
-	if (peer->state == Progress::State::Probe && message.log_index == peer->match) {
+	bool is_current = message.context == peer->flow;
+	if (peer->state == Progress::State::Probe && message.log_index == peer->match && is_current) {
 		peer->BecomeReplicate();
 	} else if (peer->state == Progress::State::Replicate) {
 		peer->inflights.FreeTo(message.log_index);
@@ -52,7 +53,7 @@ void Core::AfterMatchMoved(NodeId from, Progress &peer) {
 //! Back off to where the logs may agree; a stale answer must not move anything.
 void Core::RecvAppendRejected(const Message &message, Progress &peer) {
 	LogIndex refused = message.log_index;
-	if (peer.state == Progress::State::Snapshot || refused <= peer.match) {
+	if (peer.state == Progress::State::Snapshot || refused <= peer.match || message.context != peer.flow) {
 		return;
 	}
 	if (peer.state == Progress::State::Probe && refused != peer.next - 1) {

@@ -123,6 +123,7 @@ bool Core::SendOneAppend(NodeId to, Progress &peer) {
 		return false;
 	}
 	auto request = MakeMessage(MessageType::AppendRequest, to);
+	request.context = peer.flow;
 	request.log_index = peer.next - 1;
 	auto previous_term = log.TermAt(request.log_index);
 	if (!previous_term.IsOk()) {
