@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -21,6 +22,31 @@ __all__ = ["EXIT_DEGRADED", "run_node"]
 EXIT_DEGRADED = 3
 
 
+#: glibc's mallopt parameter for the number of arenas (malloc.h).
+_M_ARENA_MAX = -8
+#: Seconds between two returns of freed memory to the system.
+_TRIM_INTERVAL_S = 10
+
+
+class _Allocator:
+    """Keeps a node's resident memory near what it uses.
+
+    glibc gives every thread an arena of its own and keeps what is freed there; a node has many
+    threads that each touch a batch now and then.
+    """
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+        self._trims = hasattr(self._library, "malloc_trim")
+        if hasattr(self._library, "mallopt"):
+            self._library.mallopt(_M_ARENA_MAX, 2)
+
+    def trim(self) -> None:
+        """Return freed pages to the system."""
+        if self._trims:
+            self._library.malloc_trim(0)
+
+
 def _say(out: TextIO, event: str, **fields: object) -> None:
     print(json.dumps({"event": event, **fields}), file=out, flush=True)
 
@@ -38,6 +64,7 @@ def run_node(config: NodeConfig, out: TextIO = sys.stdout) -> int:
         ClusterError: the node could not start; the message says what is wrong and the fix.
 
     """
+    allocator = _Allocator()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -58,7 +85,7 @@ def run_node(config: NodeConfig, out: TextIO = sys.stdout) -> int:
         listen=f"{mode.listen_host or '0.0.0.0'}:{mode.cp_metadata_port}",
         pid=os.getpid(),
     )
-    reason = _wait(session, stop, out)
+    reason = _wait(session, stop, out, allocator)
     _say(out, "node_stopping", node_id=config.node_id())
     session.execute("CALL quack_node_stop()").fetchall()
     session.close()
@@ -66,10 +93,19 @@ def run_node(config: NodeConfig, out: TextIO = sys.stdout) -> int:
     return EXIT_DEGRADED if reason else 0
 
 
-def _wait(session: duckdb.DuckDBPyConnection, stop: threading.Event, out: TextIO) -> str | None:
+def _wait(
+    session: duckdb.DuckDBPyConnection,
+    stop: threading.Event,
+    out: TextIO,
+    allocator: _Allocator,
+) -> str | None:
     """Wait for the signal; report a degraded node once. Returns the reason, if any."""
     reason: str | None = None
+    seconds = 0
     while not stop.wait(1.0):
+        seconds += 1
+        if seconds % _TRIM_INTERVAL_S == 0:
+            allocator.trim()
         if reason is not None:
             continue
         row = session.execute(
