@@ -74,6 +74,7 @@ duckdb::unique_ptr<duckdb::GlobalSinkState> PhysicalRemoteInsert::GetGlobalSinkS
 	auto stream_id = HugeintToUuid(RemoteCluster::RandomUuid());
 	statement.sql = "INSERT INTO " + target + " " + StreamSource(*this, stream_id) + suffix;
 	statement.effect = true;
+	statement.returning = !suffix.empty();
 	state->sender = transaction.OpenSender(context, statement, stream_id);
 	state->sent.InitializeEmpty(sent);
 	return std::move(state);

@@ -66,7 +66,7 @@ public:
 			auto failure = FetchOutcome(budget);
 			if (!failure) {
 				finished = true;
-				FillCount();
+				CheckReturned();
 				return std::make_unique<RemoteStream>(cluster, session, !is_explicit, std::move(outcome));
 			}
 			Recover(*failure, budget);
@@ -107,18 +107,12 @@ private:
 				return failure;
 			}
 		}
-		while (sent < batches.size() && !ended_early) {
-			if (auto failure = SendBatch(sent + 1, batches[sent], budget)) {
+		while (!ended_early && (sent < batches.size() || (complete && !terminated))) {
+			if (auto failure = SendNext(budget)) {
 				return EndsEarly(*failure) ? nullptr : std::move(failure);
 			}
-			sent++;
-			ForgetSent();
 		}
-		if (!complete || terminated || ended_early) {
-			return nullptr;
-		}
-		auto failure = SendEnd(budget);
-		return failure && EndsEarly(*failure) ? nullptr : std::move(failure);
+		return nullptr;
 	}
 
 	//! The statement ended without reading its rows: the node knows its outcome already, because an earlier attempt
@@ -146,6 +140,9 @@ private:
 		if (failure->transport.IsOk() && !failure->is_error) {
 			outcome.types = failure->response.types;
 			outcome.names = failure->response.names;
+			if (expected_types.empty()) {
+				expected_types = outcome.types;
+			}
 			return nullptr;
 		}
 		return failure;
@@ -184,35 +181,44 @@ private:
 		failure.retry = failure.conflict || reply.IsRetryable() || reply.IsSessionLost();
 	}
 
-	Failure SendBatch(uint64_t index, const ChunkBatch &batch, const RemoteBudget &budget) {
+	//! The next batch, or the end alone; the last batch also says that it is the last.
+	Failure SendNext(const RemoteBudget &budget) {
 		MessageHeader header;
 		header.connection_id = session->connection_id;
 		SendDataRequest body;
 		body.stream_id = stream_id;
-		body.batch_index = index;
-		return Send(EncodeSendDataRequest(header, body, batch), budget);
-	}
-
-	Failure SendEnd(const RemoteBudget &budget) {
-		MessageHeader header;
-		header.connection_id = session->connection_id;
-		SendDataRequest body;
-		body.stream_id = stream_id;
-		body.total_batches = batches.size();
-		body.batch_index = batches.size() + 1;
-		auto failure = Send(EncodeSendDataRequest(header, body, ChunkBatch()), budget);
-		terminated = !failure;
-		maybe_done = maybe_done || !failure || failure->transport.Code() == ErrorCode::OutcomeUnknown;
+		body.batch_index = sent + 1;
+		bool has_rows = sent < batches.size();
+		bool last = complete && sent + 1 >= batches.size();
+		if (last) {
+			body.total_batches = batches.size();
+		}
+		auto failure = Send(EncodeSendDataRequest(header, body, has_rows ? batches[sent] : ChunkBatch()), budget);
+		if (last) {
+			terminated = !failure;
+			maybe_done = maybe_done || !failure || failure->transport.Code() == ErrorCode::OutcomeUnknown;
+		}
+		if (!failure && has_rows) {
+			sent++;
+			ForgetSent();
+		}
 		return failure;
 	}
 
-	//! Waits for the end of the statement. A count is taken together with the end of the result: only then is it known
-	//! that the commit succeeded, and a node that dies before has told nothing.
+	//! Waits for the end of the statement: only then is it known that the commit succeeded, and a node that dies before
+	//! has told nothing. The count is the number of rows sent, so the batch that holds it is not even asked for.
 	Failure FetchOutcome(const RemoteBudget &budget) {
 		outcome.query_uuid = query_uuid;
 		outcome.chunks.clear();
 		outcome.needs_more_fetch = true;
-		for (uint64_t batch = 1; outcome.needs_more_fetch && (batch == 1 || IsCount()); batch++) {
+		if (!statement.returning) {
+			auto failure = FetchBatch(2, budget);
+			if (!failure) {
+				SetCount();
+			}
+			return failure;
+		}
+		for (uint64_t batch = 1; outcome.needs_more_fetch; batch++) {
 			if (auto failure = FetchBatch(batch, budget)) {
 				return failure;
 			}
@@ -221,53 +227,29 @@ private:
 		return nullptr;
 	}
 
-	bool IsCount() const {
-		return outcome.types.size() == 1 && outcome.types[0] == duckdb::LogicalType::BIGINT &&
-		       outcome.names[0] == "Count" && outcome.chunks.size() <= 1;
+	void SetCount() {
+		auto chunk = duckdb::make_uniq<DataChunk>();
+		chunk->Initialize(duckdb::Allocator::DefaultAllocator(), {duckdb::LogicalType::BIGINT});
+		chunk->data[0].SetValue(0, duckdb::Value::BIGINT(static_cast<int64_t>(rows)));
+		chunk->SetChildCardinality(1);
+		outcome.chunks.clear();
+		outcome.chunks.push_back(std::move(chunk));
+		outcome.needs_more_fetch = false;
 	}
 
 	Failure FetchBatch(uint64_t batch, const RemoteBudget &budget) {
-		MessageHeader header;
-		header.connection_id = session->connection_id;
-		FetchRequest body;
-		body.query_uuid = query_uuid;
-		body.batch_index = batch;
-		RemoteRequest request;
-		request.body = EncodeFetchRequest(header, body, QuackVersion::V3);
-		auto failure = std::make_unique<Attempt>();
-		auto reply = cluster->Exchange(*session, request, budget);
-		if (!reply.IsOk()) {
-			failure->transport = reply.GetStatus();
-			failure->retry = failure->transport.Code() == ErrorCode::Unavailable ||
-			                 failure->transport.Code() == ErrorCode::OutcomeUnknown;
-			if (failure->transport.Code() == ErrorCode::Cancelled) {
-				cluster->Cancel(*session, query_uuid);
-			}
-			return failure;
-		}
-		if (reply.Value().is_error) {
-			failure->is_error = true;
-			failure->error = reply.Value().error;
-			NoteError(reply.Value(), *failure);
-			return failure;
-		}
-		MessageDecoder decoder(ByteView(reply.Value().bytes));
-		auto response = decoder.ReadFetchResponse(QuackVersion::V3);
-		for (auto &chunk : response.chunks) {
-			outcome.chunks.push_back(std::move(chunk));
-		}
-		outcome.needs_more_fetch = !response.total_batches.IsValid();
-		return nullptr;
+		auto attempt = std::make_unique<Attempt>(
+		    RemoteTransaction::FetchBatch(*cluster, *session, query_uuid, batch, budget, outcome));
+		attempt->retry = attempt->retry || attempt->conflict;
+		return attempt->transport.IsOk() && !attempt->is_error ? nullptr : std::move(attempt);
 	}
 
-	//! A node that answers for a commit of another one knows that it happened, not how many rows it had.
-	void FillCount() {
-		if (outcome.types.size() != 1 || outcome.types[0] != duckdb::LogicalType::BIGINT ||
-		    outcome.chunks.size() != 1 || outcome.chunks[0]->size() != 1 ||
-		    !outcome.chunks[0]->GetValue(0, 0).IsNull()) {
-			return;
+	//! A node that answers for a commit of another one has no RETURNING rows.
+	void CheckReturned() {
+		if (statement.returning && outcome.types != expected_types) {
+			throw TransactionException(
+			    "the statement was committed, but the node that held its RETURNING rows was lost");
 		}
-		outcome.chunks[0]->data[0].SetValue(0, duckdb::Value::BIGINT(static_cast<int64_t>(rows)));
 	}
 
 	//! Prepares for another round, or throws what the failure means.
@@ -345,6 +327,7 @@ private:
 	bool ended_early = false;
 	bool maybe_done = false; //! some node may have committed it
 	RemoteStreamStart outcome;
+	duckdb::vector<duckdb::LogicalType> expected_types; //! of the first attempt
 };
 
 std::unique_ptr<RemoteRowSender> RemoteTransaction::OpenSender(ClientContext &, RemoteStatement statement,

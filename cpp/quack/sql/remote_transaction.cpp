@@ -129,58 +129,38 @@ void RemoteStream::Finish() {
 }
 
 void RemoteStream::Fetch(ClientContext &context) {
-	MessageHeader header;
-	header.connection_id = session->connection_id;
-	FetchRequest body;
-	body.query_uuid = query_uuid;
-	body.batch_index = next_batch;
-	body.ack_index = next_batch - 1;
-	RemoteRequest request;
-	request.body = EncodeFetchRequest(header, body, QuackVersion::V3);
 	RemoteTransaction::Attempt attempt;
+	RemoteStreamStart result;
+	result.needs_more_fetch = true;
 	// A FETCH names its batch, so one that got lost is simply asked again, on the same node.
 	for (int round = 0; round < 2; round++) {
-		auto reply = cluster->Exchange(*session, request, RemoteTransaction::Unbounded(context));
-		if (reply.IsOk() && !reply.Value().is_error) {
-			MessageDecoder decoder(ByteView(reply.Value().bytes));
-			auto response = decoder.ReadFetchResponse(QuackVersion::V3);
-			for (auto &chunk : response.chunks) {
-				chunks.push_back(std::move(chunk));
-			}
-			next_batch++;
-			if (response.total_batches.IsValid()) {
-				if (response.total_batches.GetIndex() + 2 != next_batch && response.chunks.empty()) {
-					throw duckdb::IOException("node %s ended the result after %llu batches, %llu were expected",
-					                          session->endpoint.ToString(),
-					                          static_cast<unsigned long long>(next_batch - 2),
-					                          static_cast<unsigned long long>(response.total_batches.GetIndex()));
-				}
-				Finish();
-			}
-			return;
-		}
-		if (reply.IsOk()) {
-			attempt.is_error = true;
-			attempt.error = reply.Value().error;
-			break;
-		}
-		attempt.transport = reply.GetStatus();
-		if (attempt.transport.Code() == ErrorCode::Cancelled) {
-			cluster->Cancel(*session, query_uuid);
+		attempt = RemoteTransaction::FetchBatch(*cluster, *session, query_uuid, next_batch,
+		                                        RemoteTransaction::Unbounded(context), result);
+		if (attempt.transport.Code() != ErrorCode::OutcomeUnknown) {
 			break;
 		}
 		session->lost = round == 1;
 	}
-	more = false;
-	if (attempt.is_error || attempt.transport.Code() == ErrorCode::Cancelled) {
-		Finish();
-		RemoteTransaction::ThrowFailure(attempt, "the query", false);
+	if (attempt.transport.IsOk() && !attempt.is_error) {
+		for (auto &chunk : result.chunks) {
+			chunks.push_back(std::move(chunk));
+		}
+		next_batch++;
+		if (!result.needs_more_fetch) {
+			Finish();
+		}
+		return;
 	}
 	auto node = session->endpoint.ToString();
-	cluster->MoveOn(session->endpoint);
+	if (attempt.retry && !attempt.is_error) {
+		cluster->MoveOn(session->endpoint);
+	}
 	Finish();
-	throw TransactionException("node %s went away in the middle of a result (%s); run the query again", node,
-	                           attempt.transport.Message());
+	if (attempt.retry && !attempt.is_error) {
+		throw TransactionException("node %s went away in the middle of a result (%s); run the query again", node,
+		                           attempt.transport.Message());
+	}
+	RemoteTransaction::ThrowFailure(attempt, "the query", false);
 }
 
 duckdb::unique_ptr<duckdb::DataChunk> RemoteStream::Next(ClientContext &context) {
@@ -214,6 +194,52 @@ RemoteTransaction::~RemoteTransaction() = default;
 
 RemoteTransaction &RemoteTransaction::Get(ClientContext &context, duckdb::Catalog &catalog) {
 	return Transaction::Get(context, catalog).Cast<RemoteTransaction>();
+}
+
+RemoteTransaction::Attempt RemoteTransaction::FetchBatch(RemoteCluster &cluster, RemoteSession &session,
+                                                         duckdb::hugeint_t query_uuid, uint64_t batch,
+                                                         const RemoteBudget &budget, RemoteStreamStart &result) {
+	MessageHeader header;
+	header.connection_id = session.connection_id;
+	FetchRequest body;
+	body.query_uuid = query_uuid;
+	body.batch_index = batch;
+	body.ack_index = batch - 1;
+	RemoteRequest request;
+	request.body = EncodeFetchRequest(header, body, QuackVersion::V3);
+	Attempt attempt;
+	auto reply = cluster.Exchange(session, request, budget);
+	if (!reply.IsOk()) {
+		attempt.transport = reply.GetStatus();
+		auto code = attempt.transport.Code();
+		attempt.retry = code == ErrorCode::Unavailable || code == ErrorCode::OutcomeUnknown;
+		if (code == ErrorCode::Cancelled) {
+			cluster.Cancel(session, query_uuid);
+		}
+		return attempt;
+	}
+	if (reply.Value().is_error) {
+		attempt.is_error = true;
+		attempt.error = reply.Value().error;
+		attempt.conflict = reply.Value().IsConflict();
+		attempt.retry = reply.Value().IsRetryable() || reply.Value().IsSessionLost();
+		return attempt;
+	}
+	MessageDecoder decoder(ByteView(reply.Value().bytes));
+	auto response = decoder.ReadFetchResponse(QuackVersion::V3);
+	for (auto &chunk : response.chunks) {
+		result.chunks.push_back(std::move(chunk));
+	}
+	if (response.total_batches.IsValid()) {
+		result.needs_more_fetch = false;
+		auto expected = response.total_batches.GetIndex();
+		if (response.chunks.empty() && expected + 1 != batch && expected >= batch) {
+			attempt.transport = Status(ErrorCode::Incompatible,
+			                           "node " + session.endpoint.ToString() + " ended the result after " +
+			                               std::to_string(batch - 1) + " batches of " + std::to_string(expected));
+		}
+	}
+	return attempt;
 }
 
 RemoteTransaction::Attempt RemoteTransaction::TryPrepare(RemoteCluster &cluster, RemoteSession &session,
@@ -308,6 +334,16 @@ static bool PauseMs(uint64_t pause_ms, const RemoteBudget &budget) {
 	return true;
 }
 
+RemoteTransaction::Attempt RemoteTransaction::Complete(RemoteSession &node_session, RemoteStreamStart &start,
+                                                       const RemoteBudget &budget) {
+	Attempt attempt;
+	while (start.needs_more_fetch && attempt.transport.IsOk() && !attempt.is_error) {
+		attempt = FetchBatch(*cluster, node_session, start.query_uuid, start.first_batch, budget, start);
+		start.first_batch++;
+	}
+	return attempt;
+}
+
 std::unique_ptr<RemoteStream> RemoteTransaction::RunAutocommit(ClientContext &context,
                                                                const RemoteStatement &statement) {
 	auto budget = Budget(context);
@@ -328,8 +364,12 @@ std::unique_ptr<RemoteStream> RemoteTransaction::RunAutocommit(ClientContext &co
 		attempt = TryPrepare(*cluster, *node_session, statement, request_id, RemoteCluster::RandomUuid(),
 		                     duckdb::optional_idx(), wait);
 		if (attempt.transport.IsOk() && !attempt.is_error) {
-			return std::make_unique<RemoteStream>(cluster, node_session, true,
-			                                      RemoteStreamStart::From(std::move(attempt.response)));
+			auto start = RemoteStreamStart::From(std::move(attempt.response));
+			// Only the end of the result says that an effect was committed.
+			attempt = statement.effect ? Complete(*node_session, start, wait) : Attempt();
+			if (attempt.transport.IsOk() && !attempt.is_error) {
+				return std::make_unique<RemoteStream>(cluster, node_session, true, std::move(start));
+			}
 		}
 		auto code = attempt.transport.Code();
 		maybe_done = maybe_done ||

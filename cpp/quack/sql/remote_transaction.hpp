@@ -24,10 +24,11 @@ class RemoteSnapshot;
 //! What to run and how.
 struct RemoteStatement {
 	std::string sql;
-	std::string schema;    //! unqualified names are looked up here; empty = the node's default
-	bool effect = false;   //! may change data or schema: has a request id in autocommit
-	bool describe = false; //! bind only
-	bool ddl = false;      //! changes this transaction's own view of the schema
+	std::string schema;     //! unqualified names are looked up here; empty = the node's default
+	bool effect = false;    //! may change data or schema: has a request id in autocommit
+	bool describe = false;  //! bind only
+	bool ddl = false;       //! changes this transaction's own view of the schema
+	bool returning = false; //! streamed rows: the statement answers with rows of its own instead of a count
 };
 
 //! Where a result stands when reading begins.
@@ -144,6 +145,9 @@ public:
 	static Attempt TryPrepare(RemoteCluster &cluster, RemoteSession &session, const RemoteStatement &statement,
 	                          const std::string &request_id, duckdb::hugeint_t query_uuid,
 	                          duckdb::optional_idx inline_rows, const RemoteBudget &budget);
+	//! One FETCH; its chunks are added to `result`, whose needs_more_fetch is cleared at the end.
+	static Attempt FetchBatch(RemoteCluster &cluster, RemoteSession &session, duckdb::hugeint_t query_uuid,
+	                          uint64_t batch, const RemoteBudget &budget, RemoteStreamStart &result);
 	//! Throws what an attempt that will not be repeated means for the user.
 	[[noreturn]] static void ThrowFailure(const Attempt &attempt, const std::string &what, bool outcome_unknown);
 
@@ -157,6 +161,8 @@ private:
 	static Status SetSchema(RemoteCluster &cluster, RemoteSession &session, const std::string &schema,
 	                        const RemoteBudget &budget);
 	void Break(const std::string &reason);
+	//! Fetches the rest of a result.
+	Attempt Complete(RemoteSession &node_session, RemoteStreamStart &start, const RemoteBudget &budget);
 	duckdb::ErrorData CommitElsewhere(const std::string &request_id, const RemoteBudget &budget, Attempt last);
 	bool IsExplicit() const {
 		return !autocommit;
