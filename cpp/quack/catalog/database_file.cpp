@@ -322,8 +322,8 @@ Status DetachFile(ReplicaCore &core) {
 		duckdb::Connection connection(core.instance);
 		auto database = core.Attached();
 		if (database) {
-			// A transaction that is still open keeps the old attachment; when it ends, DuckDB would checkpoint into a file
-			// that another attachment may own by then.
+			// A transaction that is still open keeps the old attachment; when it ends, DuckDB would checkpoint into a
+			// file that another attachment may own by then.
 			database->Invalidate("the node detached it");
 		}
 		status = RunSql(connection, "SET checkpoint_on_detach = 'disabled'");
