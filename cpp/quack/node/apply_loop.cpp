@@ -77,6 +77,14 @@ void ApplyLoop::Abort() {
 	Stop(false);
 }
 
+void ApplyLoop::RequestCheckpoint() {
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		is_checkpoint_wanted = true;
+	}
+	tasks_changed.notify_all();
+}
+
 void ApplyLoop::WakeAll() {
 	{
 		// Taken and released so that a waiter between its check and its wait is not missed.
@@ -168,11 +176,13 @@ void ApplyLoop::Run() {
 	std::vector<CommittedEntry> batch;
 	while (true) {
 		Task install;
+		bool checkpoint_wanted = false;
 		{
 			std::unique_lock<std::mutex> guard(lock);
 			auto wait = WaitTime();
-			tasks_changed.wait_for(guard, std::chrono::nanoseconds(wait),
-			                       [this] { return !tasks.empty() || is_stopping || ShouldQuit(); });
+			tasks_changed.wait_for(guard, std::chrono::nanoseconds(wait), [this] {
+				return !tasks.empty() || is_stopping || is_checkpoint_wanted || ShouldQuit();
+			});
 			if (ShouldQuit()) {
 				return;
 			}
@@ -182,6 +192,8 @@ void ApplyLoop::Run() {
 			batch.clear();
 			taken.clear();
 			TakeTasks(batch, install);
+			checkpoint_wanted = is_checkpoint_wanted;
+			is_checkpoint_wanted = false;
 		}
 		if (!batch.empty()) {
 			Apply(batch);
@@ -192,7 +204,8 @@ void ApplyLoop::Run() {
 		if (install.is_install && !latch.IsSet()) {
 			Install(install);
 		}
-		if (!latch.IsSet() && CheckpointDue(QueueCount() == 0)) {
+		auto is_asked_for = checkpoint_wanted && dirty_since != 0;
+		if (!latch.IsSet() && (is_asked_for || CheckpointDue(QueueCount() == 0))) {
 			Checkpoint();
 		}
 	}

@@ -46,6 +46,8 @@ public:
 	size_t QueueCount() const {
 		return queue_count.load(std::memory_order_relaxed);
 	}
+	//! Any thread. A checkpoint as soon as the work in hand is applied, if anything changed since the last one.
+	void RequestCheckpoint();
 	//! Last checkpoint or install that failed and will be tried again; empty = none.
 	std::string Alarm() const;
 	//! Wakes the thread and everybody in WaitApplied, to look at the latch.
@@ -91,6 +93,7 @@ private:
 	bool is_stopping = false;
 	bool is_aborting = false;
 	bool wants_final_checkpoint = false;
+	bool is_checkpoint_wanted = false;
 
 	std::atomic<size_t> queue_bytes {0};
 	std::atomic<size_t> queue_count {0};

@@ -433,6 +433,10 @@ std::vector<GroupStatus> RaftEngine::GetStatus() const {
 	return rows;
 }
 
+void RaftEngine::RequestCheckpoint() {
+	parts->apply.RequestCheckpoint();
+}
+
 void RaftEngine::LatchDegraded(const std::string &reason) {
 	parts->latch.Latch(reason);
 }

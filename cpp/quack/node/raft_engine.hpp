@@ -37,6 +37,9 @@ public:
 	void ChangeMembership(raft::GroupId group, const std::vector<std::string> &voters,
 	                      const std::vector<std::string> &learners, MonotonicNs timeout, ProposeCallback done);
 
+	//! A checkpoint of the state machine soon, if anything changed; GroupStatus::checkpoint_index shows it.
+	void RequestCheckpoint();
+
 	std::vector<GroupStatus> GetStatus() const override;
 	void LatchDegraded(const std::string &reason) override;
 	bool IsDegraded() const override;
