@@ -1,7 +1,11 @@
 #include "quack/catalog/applier.hpp"
 
+#include <chrono>
+#include <thread>
+
 #include "duckdb/common/exception.hpp"
 #include "duckdb/main/attached_database.hpp"
+#include "duckdb/transaction/duck_transaction_manager.hpp"
 #include "quack/common/log.hpp"
 
 namespace quack {
@@ -18,6 +22,10 @@ constexpr int EVICTION_ATTEMPTS = 50;
 //! From these attempts on, writers of any table, respectively all transactions are evicted.
 constexpr int EVICT_ALL_WRITERS = 2;
 constexpr int EVICT_READERS = 5;
+
+//! An index build gives local snapshots that block it this long to end, then evicts them.
+constexpr MonotonicNs OLD_SNAPSHOT_PATIENCE = 500 * NS_PER_MS;
+constexpr MonotonicNs OLD_SNAPSHOT_LIMIT = 30 * NS_PER_SECOND;
 
 enum class Failure { LocalConflict, Deterministic, Fatal };
 
@@ -122,8 +130,15 @@ Result<size_t> Applier::ApplySome(const std::vector<node::CommittedEntry> &entri
 	auto limit = entries.size();
 	int evictions = 0;
 	GateScope gate(core.transactions);
+	auto status = DecodeAt(entries, begin);
+	if (!status.IsOk()) {
+		return status;
+	}
 	for (;;) {
 		try {
+			if (decoded[begin] && decoded[begin]->header.has_ddl) {
+				AwaitOldSnapshots(*decoded[begin], [&]() { gate.Close(); });
+			}
 			attempt_tables.clear();
 			return Attempt(entries, begin, limit);
 		} catch (Stop &stop) {
@@ -134,8 +149,8 @@ Result<size_t> Applier::ApplySome(const std::vector<node::CommittedEntry> &entri
 			} else {
 				limit = stop.position;
 			}
-		} catch (Status &status) {
-			return status;
+		} catch (Status &failure) {
+			return failure;
 		} catch (std::exception &exception) {
 			duckdb::ErrorData error(exception);
 			if (Classify(error) != Failure::LocalConflict || ++evictions > EVICTION_ATTEMPTS) {
@@ -145,6 +160,19 @@ Result<size_t> Applier::ApplySome(const std::vector<node::CommittedEntry> &entri
 			EvictLocal(evictions);
 		}
 	}
+}
+
+Status Applier::DecodeAt(const std::vector<node::CommittedEntry> &entries, size_t position) {
+	auto &committed = entries[position].entry;
+	if (committed.type != raft::EntryType::Normal || decoded[position]) {
+		return Status::Ok();
+	}
+	auto entry = DecodeEntry(*committed.payload);
+	if (!entry.IsOk()) {
+		return entry.GetStatus();
+	}
+	decoded[position] = std::move(entry.Value());
+	return Status::Ok();
 }
 
 size_t Applier::Attempt(const std::vector<node::CommittedEntry> &entries, size_t begin, size_t limit) {
@@ -157,12 +185,9 @@ size_t Applier::Attempt(const std::vector<node::CommittedEntry> &entries, size_t
 		if (applied != core.state.positions.end() && committed.entry.index <= applied->second.index) {
 			continue; // a replay that overlaps
 		}
-		if (committed.entry.type == raft::EntryType::Normal && !decoded[position]) {
-			auto entry = DecodeEntry(*committed.entry.payload);
-			if (!entry.IsOk()) {
-				throw entry.GetStatus();
-			}
-			decoded[position] = std::move(entry.Value());
+		auto status = DecodeAt(entries, position);
+		if (!status.IsOk()) {
+			throw status;
 		}
 		auto *entry = decoded[position].get();
 		if (entry != nullptr && position > begin && MustStartTransaction(session, *entry, staged)) {
@@ -181,15 +206,14 @@ size_t Applier::Attempt(const std::vector<node::CommittedEntry> &entries, size_t
 		session.Commit();
 	} catch (std::exception &exception) {
 		duckdb::ErrorData error(exception);
-		// DuckDB wraps whatever fails at commit as a transaction error. A unique key that only the commit found names
-		// itself; anything else (IO, memory) is this node's own trouble.
-		if (error.RawMessage().find("constraint violat") == std::string::npos &&
-		    error.RawMessage().find("onstraint") == std::string::npos) {
-			throw Status(ErrorCode::Internal, error.Message());
+		if (Classify(error) != Failure::Deterministic) {
+			throw;
 		}
+		// A unique key that only the commit found.
 		// The batch is cut until the guilty entry stands alone.
 		throw Stop {position - 1, Status(ErrorCode::Constraint, error.RawMessage())};
 	}
+	NoteRowChanges(staged);
 	Publish(staged);
 	return position - begin;
 }
@@ -383,6 +407,9 @@ void Applier::Stage(const node::CommittedEntry &committed, const DecodedEntry &e
 			}
 		} else {
 			staged.written.insert(key);
+			if (effect.kind != EffectKind::InsertRows) {
+				staged.changed.insert(key);
+			}
 		}
 	}
 	staged.has_changes = staged.has_changes || ChangesRows(entry);
@@ -453,11 +480,63 @@ void Applier::EvictLocal(int attempt) {
 	auto evicted = core.transactions.Evict(*database, scope,
 	                                       Status(ErrorCode::Conflict,
 	                                              "a committed transaction needed rows or catalog entries that this "
-	                                              "transaction had changed; retry"));
+	                                              "transaction held; retry"));
 	core.local_evictions += evicted;
 	if (evicted > 0) {
 		Log(LogLevel::Debug, "catalog", "local_transactions_evicted", {{"count", std::to_string(evicted)}});
 	}
+}
+
+void Applier::NoteRowChanges(const Staged &staged) {
+	auto database = core.Attached();
+	auto commit = duckdb::DuckTransactionManager::Get(*database).GetLastCommit();
+	for (auto &table : staged.changed) {
+		row_changes[table] = commit;
+	}
+	// A renamed table keeps its history.
+	uint64_t newest = 0;
+	for (auto &name : staged.touched) {
+		auto found = row_changes.find(name);
+		newest = std::max(newest, found == row_changes.end() ? 0 : found->second);
+	}
+	for (auto &name : staged.touched) {
+		row_changes[name] = newest;
+	}
+}
+
+//! DuckDB 2.0.1 loses the whole instance when it cleans up a delete after an index was created on its table ("Failed to
+//! delete all rows from index"), and refuses to build one over updates that are not cleaned up. Cleaning up waits for
+//! snapshots that are older than the change; they end by themselves or are evicted.
+void Applier::AwaitOldSnapshots(const DecodedEntry &entry, const std::function<void()> &close_gate) {
+	uint64_t commit = 0;
+	for (auto &effect : entry.effects) {
+		for (auto &name : effect.touched) {
+			auto found = effect.builds_index ? row_changes.find(name.Key()) : row_changes.end();
+			commit = std::max(commit, found == row_changes.end() ? 0 : found->second);
+		}
+	}
+	auto database = core.Attached();
+	if (commit == 0 || !database) {
+		return;
+	}
+	auto &manager = duckdb::DuckTransactionManager::Get(*database);
+	SystemClock clock;
+	auto start = clock.Now();
+	bool evicted = false;
+	while (commit >= manager.LowestVisibilityBound()) {
+		close_gate();
+		auto waited = clock.Now() - start;
+		if (waited > OLD_SNAPSHOT_LIMIT) {
+			throw Status(ErrorCode::Internal, "old snapshots do not end, an index cannot be built");
+		}
+		if (waited > OLD_SNAPSHOT_PATIENCE && !evicted) {
+			evicted = true;
+			EvictLocal(EVICT_READERS);
+		}
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	}
+	// Ends a transaction of our own: DuckDB cleans up at the end of transactions, one thread at a time.
+	ApplySession session(core);
 }
 
 void Applier::CompactWhenLong() {

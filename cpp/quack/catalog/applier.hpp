@@ -1,6 +1,8 @@
 //! Applies committed entries, many to one DuckDB transaction where they cannot disturb each other.
 #pragma once
 
+#include <functional>
+
 #include "quack/catalog/effect_apply.hpp"
 #include "quack/catalog/meta_store.hpp"
 #include "quack/catalog/replica_core.hpp"
@@ -32,10 +34,12 @@ private:
 		uint64_t rejected = 0;
 		//! Keys of tables that the transaction wrote, and whether it deleted or updated anything.
 		std::set<std::string> written;
+		std::set<std::string> changed;
 		bool has_changes = false;
 		uint64_t data_rows = 0;
 		size_t bytes = 0;
 	};
+	Status DecodeAt(const std::vector<node::CommittedEntry> &entries, size_t position);
 	//! The entry at `position` must be rejected, but the transaction already holds its effects or those of others.
 	struct Stop {
 		size_t position;
@@ -55,6 +59,8 @@ private:
 	void Publish(Staged &staged);
 	raft::LogIndex ObjectVersion(const std::string &key) const;
 	void EvictLocal(int attempt);
+	void AwaitOldSnapshots(const DecodedEntry &entry, const std::function<void()> &close_gate);
+	void NoteRowChanges(const Staged &staged);
 	void CompactWhenLong();
 
 	ReplicaCore &core;
@@ -64,6 +70,8 @@ private:
 	//! Keys of what the current attempt writes.
 	std::set<std::string> attempt_tables;
 	uint64_t rows_since_compaction = 0;
+	//! DuckDB commit number of the last delete or update of a table.
+	std::unordered_map<std::string, uint64_t> row_changes;
 };
 
 } // namespace catalog

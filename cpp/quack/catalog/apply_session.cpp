@@ -122,7 +122,13 @@ void ApplySession::ForgetTables() {
 void ApplySession::Commit() {
 	ForgetTables();
 	active = false;
-	Context().transaction.Commit();
+	auto &transaction = Context().transaction;
+	// Not TransactionContext::Commit: it turns every failure into a transaction error.
+	auto error = transaction.ActiveTransaction().Commit();
+	transaction.Rollback(nullptr); // nothing is left to roll back; this ends the shell around it
+	if (error.HasError()) {
+		error.Throw();
+	}
 }
 
 } // namespace catalog

@@ -236,7 +236,10 @@ void Capture::FlushRows() {
 	}
 	for (auto &rows : pending) {
 		if (!rows->updated.empty()) {
-			updated_before_ddl.insert(rows->table->GetStorage().GetDataTableInfo().get());
+			auto &columns = updated_before_ddl[rows->table->GetStorage().GetDataTableInfo().get()];
+			for (auto &row : rows->updated) {
+				columns.insert(row.second.begin(), row.second.end());
+			}
 		}
 	}
 	pending.clear();
@@ -369,7 +372,9 @@ void Capture::OnCreate(duckdb::CatalogEntry &created) {
 	std::vector<ObjectName> touched {name};
 	if (created.type == CatalogType::INDEX_ENTRY) {
 		auto table = name;
-		table.name = created.Cast<duckdb::IndexCatalogEntry>().GetTableName().GetIdentifierName();
+		auto &index = created.Cast<duckdb::DuckIndexEntry>();
+		RefuseUpdatesBeforeIndex(index.GetDataTableInfo(), index.column_ids);
+		table.name = index.GetTableName().GetIdentifierName();
 		touched.push_back(table);
 	}
 	if (created.type == CatalogType::TRIGGER_ENTRY) {
@@ -387,7 +392,8 @@ void Capture::OnCreate(duckdb::CatalogEntry &created) {
 		}
 	}
 	auto definition = SerializeCreateInfo(*created.GetInfo());
-	AddDdl(DdlAction::Create, created.type, name, std::move(touched), definition);
+	AddDdl(DdlAction::Create, created.type, name, std::move(touched), definition,
+	       created.type == CatalogType::INDEX_ENTRY);
 }
 
 void Capture::OnAlter(duckdb::CatalogEntry &before, duckdb::CatalogEntry &after, duckdb::data_ptr_t extra) {
@@ -412,8 +418,29 @@ void Capture::OnAlter(duckdb::CatalogEntry &before, duckdb::CatalogEntry &after,
 	// The statement's own name: after a rename the entries' names no longer say which one was altered.
 	auto altered = name;
 	altered.name = alter.GetQualifiedName().Name().GetIdentifierName();
+	bool builds_index = alter.IsAddUniqueConstraint();
+	if (builds_index) {
+		auto &storage = after.Cast<duckdb::DuckTableEntry>().GetStorage();
+		duckdb::vector<duckdb::column_t> all;
+		for (idx_t i = 0; i < storage.ColumnCount(); i++) {
+			all.push_back(i);
+		}
+		RefuseUpdatesBeforeIndex(*storage.GetDataTableInfo(), all);
+	}
 	AddDdl(DdlAction::Alter, after.type, altered, {name, old_name, altered},
-	       ByteView(reinterpret_cast<const char *>(bytes), size));
+	       ByteView(reinterpret_cast<const char *>(bytes), size), builds_index);
+}
+
+//! DuckDB cannot build an index over a column that the same transaction updated.
+void Capture::RefuseUpdatesBeforeIndex(const duckdb::DataTableInfo &table,
+                                       const duckdb::vector<duckdb::column_t> &columns) {
+	auto updated = updated_before_ddl.find(&table);
+	for (auto column : columns) {
+		if (updated != updated_before_ddl.end() && updated->second.count(uint32_t(column)) != 0) {
+			throw duckdb::NotImplementedException(
+			    "an index was created on a column that the same transaction had updated; COMMIT before CREATE INDEX");
+		}
+	}
 }
 
 void Capture::OnDrop(duckdb::CatalogEntry &dropped) {
@@ -452,8 +479,9 @@ void Capture::OnDrop(duckdb::CatalogEntry &dropped) {
 }
 
 void Capture::AddDdl(DdlAction action, CatalogType type, const ObjectName &object, std::vector<ObjectName> touched,
-                     ByteView definition) {
+                     ByteView definition, bool builds_index) {
 	Effect effect;
+	effect.builds_index = builds_index;
 	effect.action = action;
 	effect.catalog_type = uint8_t(type);
 	effect.object = object;

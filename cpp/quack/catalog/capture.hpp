@@ -49,7 +49,8 @@ private:
 	void OnAlter(duckdb::CatalogEntry &before, duckdb::CatalogEntry &after, duckdb::data_ptr_t extra);
 	void OnDrop(duckdb::CatalogEntry &dropped);
 	void AddDdl(DdlAction action, duckdb::CatalogType type, const ObjectName &object, std::vector<ObjectName> touched,
-	            ByteView definition);
+	            ByteView definition, bool builds_index = false);
+	void RefuseUpdatesBeforeIndex(const duckdb::DataTableInfo &table, const duckdb::vector<duckdb::column_t> &columns);
 	void FlushRows();
 	void WriteDeletes(TableRows &rows);
 	void WriteUpdates(TableRows &rows);
@@ -61,8 +62,8 @@ private:
 	std::vector<std::unique_ptr<TableRows>> pending;
 	std::vector<duckdb::SequenceValue *> sequences;
 	std::set<const void *> dropped_sequences; //! their SequenceState
-	//! Tables with updates before a DDL action of the same transaction.
-	std::set<const duckdb::DataTableInfo *> updated_before_ddl;
+	//! Columns updated in place before a DDL action of the same transaction.
+	std::map<const duckdb::DataTableInfo *, std::set<uint32_t>> updated_before_ddl;
 };
 
 } // namespace catalog

@@ -50,6 +50,7 @@ void ReadRows(ByteReader &reader, Effect &effect) {
 void ReadDdl(ByteReader &reader, Effect &effect) {
 	effect.action = DdlAction(reader.GetU8());
 	effect.catalog_type = reader.GetU8();
+	effect.builds_index = reader.GetU8() != 0;
 	auto touched = reader.GetVarint();
 	for (uint64_t i = 0; i < touched && !reader.Failed(); i++) {
 		effect.touched.push_back(GetName(reader));
@@ -171,6 +172,7 @@ void EffectWriter::AddDdl(const Effect &effect) {
 	PutName(writer, effect.object);
 	writer.PutU8(uint8_t(effect.action));
 	writer.PutU8(effect.catalog_type);
+	writer.PutU8(effect.builds_index ? 1 : 0);
 	writer.PutVarint(effect.touched.size());
 	for (auto &name : effect.touched) {
 		PutName(writer, name);

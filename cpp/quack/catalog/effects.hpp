@@ -63,6 +63,8 @@ struct Effect {
 	ByteView definition;
 	//! Names whose meaning the DDL changes (the object, its old name, its table).
 	std::vector<ObjectName> touched;
+	//! Ddl: an index is built over the rows of a table.
+	bool builds_index = false;
 	//! Schemas that unqualified names in the definition were looked up in, in order.
 	std::vector<std::vector<std::string>> search_path;
 	SequenceUse sequence;

@@ -5,8 +5,12 @@
 #include "duckdb/common/string_util.hpp"
 #include "duckdb/main/attached_database.hpp"
 #include "duckdb/main/config.hpp"
+#include "duckdb/parser/parsed_data/alter_table_info.hpp"
 #include "duckdb/parser/parsed_data/attach_info.hpp"
+#include "duckdb/parser/parsed_data/create_index_info.hpp"
 #include "duckdb/parser/parsed_data/create_schema_info.hpp"
+#include "duckdb/parser/statement/create_statement.hpp"
+#include "duckdb/planner/binder.hpp"
 #include "duckdb/planner/operator/logical_delete.hpp"
 #include "duckdb/planner/operator/logical_insert.hpp"
 #include "duckdb/planner/operator/logical_merge_into.hpp"
@@ -14,6 +18,7 @@
 #include "duckdb/storage/storage_extension.hpp"
 #include "duckdb/storage/storage_manager.hpp"
 #include "quack/catalog/capture.hpp"
+#include "quack/catalog/index_declaration.hpp"
 #include "quack/catalog/replicated_transaction_manager.hpp"
 
 namespace quack {
@@ -85,6 +90,21 @@ duckdb::optional_ptr<duckdb::CatalogEntry> ReplicatedCatalog::CreateSchema(duckd
 		throw duckdb::PermissionException("schema name \"%s\" is reserved", META_SCHEMA);
 	}
 	return DuckCatalog::CreateSchema(transaction, info);
+}
+
+duckdb::unique_ptr<duckdb::LogicalOperator>
+ReplicatedCatalog::BindCreateIndex(duckdb::Binder &binder, duckdb::CreateStatement &stmt,
+                                   duckdb::TableCatalogEntry &table, duckdb::unique_ptr<duckdb::LogicalOperator> plan) {
+	auto result = DuckCatalog::BindCreateIndex(binder, stmt, table, std::move(plan));
+	return &binder.context == core->apply_context.load() ? std::move(result) : DeclareOnly(std::move(result));
+}
+
+duckdb::unique_ptr<duckdb::LogicalOperator> ReplicatedCatalog::BindAlterAddIndex(
+    duckdb::Binder &binder, duckdb::TableCatalogEntry &table_entry, duckdb::unique_ptr<duckdb::LogicalOperator> plan,
+    duckdb::unique_ptr<duckdb::CreateIndexInfo> create_info, duckdb::unique_ptr<duckdb::AlterTableInfo> alter_info) {
+	auto result = DuckCatalog::BindAlterAddIndex(binder, table_entry, std::move(plan), std::move(create_info),
+	                                             std::move(alter_info));
+	return &binder.context == core->apply_context.load() ? std::move(result) : DeclareOnly(std::move(result));
 }
 
 void ReplicatedCatalog::OnWrite(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table) {

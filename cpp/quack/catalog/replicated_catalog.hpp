@@ -1,4 +1,5 @@
-//! The catalog `cp`: DuckDB's own, with writes to the schema `__quack` refused.
+//! The catalog `cp`: DuckDB's own, except that writes to the schema `__quack` are refused and that local transactions
+//! declare indexes without building them.
 #pragma once
 
 #include "duckdb.hpp"
@@ -26,6 +27,15 @@ public:
 	                                     duckdb::LogicalUpdate &op, duckdb::PhysicalOperator &plan) override;
 	duckdb::PhysicalOperator &PlanMergeInto(duckdb::ClientContext &context, duckdb::PhysicalPlanGenerator &planner,
 	                                        duckdb::LogicalMergeInto &op, duckdb::PhysicalOperator &plan) override;
+
+	duckdb::unique_ptr<duckdb::LogicalOperator>
+	BindCreateIndex(duckdb::Binder &binder, duckdb::CreateStatement &stmt, duckdb::TableCatalogEntry &table,
+	                duckdb::unique_ptr<duckdb::LogicalOperator> plan) override;
+	duckdb::unique_ptr<duckdb::LogicalOperator>
+	BindAlterAddIndex(duckdb::Binder &binder, duckdb::TableCatalogEntry &table_entry,
+	                  duckdb::unique_ptr<duckdb::LogicalOperator> plan,
+	                  duckdb::unique_ptr<duckdb::CreateIndexInfo> create_info,
+	                  duckdb::unique_ptr<duckdb::AlterTableInfo> alter_info) override;
 
 	const std::shared_ptr<ReplicaCore> &Core() const {
 		return core;

@@ -17,8 +17,10 @@ thread_local bool no_barrier_active = false;
 
 //! How long a victim's running statement may go on before it is interrupted.
 constexpr auto INTERRUPT_AFTER = std::chrono::milliseconds(10);
+//! How long an interrupted query may take to end by itself before it is ended for its client.
+constexpr MonotonicNs CANCEL_AFTER = 200 * NS_PER_MS;
 
-//! Interrupts a session again and again until told that its lock was obtained: a statement that starts clears the flag.
+//! Interrupts a session again and again while it lives: a statement that starts clears the flag.
 class Interrupter {
 public:
 	explicit Interrupter(duckdb::ClientContext &context_p) : context(context_p), thread([this]() { Run(); }) {
@@ -48,6 +50,41 @@ private:
 	bool stopped = false;
 	std::thread thread;
 };
+
+//! Ends the query whatever its client does; a result that anyone holds fails.
+void EndRunningQuery(duckdb::ClientContext &context) {
+	Interrupter interrupter(context);
+	context.CancelTransaction();
+}
+
+//! Under the session's lock, rolls the victim back and puts an empty transaction in its place, so that the session's
+//! COMMIT comes to us and hears of its doom. False when a query runs: the lock is free between the steps of a query
+//! while worker threads go on using its transaction, so the query must end first; it is told to.
+bool ReplaceTransaction(duckdb::AttachedDatabase &database, duckdb::ClientContext &context,
+                        duckdb::DuckTransaction *victim) {
+	bool done = true;
+	Interrupter interrupter(context);
+	auto replace = [&]() {
+		interrupter.Stop();
+		context.ClearInterrupt();
+		auto &meta = duckdb::MetaTransaction::Get(context);
+		auto current = meta.TryGetTransaction(database);
+		if (!current || current.get() != victim) {
+			return; // it ended with its query
+		}
+		if (meta.GetActiveQuery() != duckdb::MAXIMUM_QUERY_ID) {
+			done = false;
+			context.Interrupt();
+			return;
+		}
+		database.GetTransactionManager().RollbackTransaction(*current);
+		meta.RemoveTransaction(database);
+		NoBarrierScope no_barrier;
+		meta.GetTransaction(database);
+	};
+	context.RunFunctionInTransaction(replace, false);
+	return done;
+}
 
 bool InScope(duckdb::DuckTransaction &transaction, const OpenTransaction &open, const EvictionScope &scope) {
 	if (scope.readers_too) {
@@ -165,25 +202,22 @@ bool TransactionRegistry::EvictOne(duckdb::AttachedDatabase &database, duckdb::C
 	}
 	auto &session = SessionState::Get(context);
 	session.Doom(reason);
-	Interrupter interrupter(context);
-	context.RunFunctionInTransaction(
-	    [&]() {
-		    interrupter.Stop();
-		    context.ClearInterrupt();
-		    auto &meta = duckdb::MetaTransaction::Get(context);
-		    auto current = meta.TryGetTransaction(database);
-		    if (!current || current.get() != victim) {
-			    return; // the interrupt ended it
-		    }
-		    database.GetTransactionManager().RollbackTransaction(*current);
-		    meta.RemoveTransaction(database);
-		    // A fresh, empty one stands in, so that the session's COMMIT comes to us and hears of its doom.
-		    NoBarrierScope no_barrier;
-		    meta.GetTransaction(database);
-	    },
-	    false);
+	SystemClock clock;
+	auto patience_ends = clock.Now() + CANCEL_AFTER;
+	while (IsOpen(victim) && !ReplaceTransaction(database, context, victim)) {
+		if (clock.Now() > patience_ends) {
+			EndRunningQuery(context);
+		} else {
+			std::this_thread::sleep_for(std::chrono::milliseconds(1));
+		}
+	}
 	session.DoomDelivered();
 	return true;
+}
+
+bool TransactionRegistry::IsOpen(duckdb::DuckTransaction *transaction) {
+	std::lock_guard<std::mutex> guard(lock);
+	return open_transactions.count(transaction) != 0;
 }
 
 void TransactionRegistry::WaitForCommitting() {

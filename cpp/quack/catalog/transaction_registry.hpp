@@ -73,6 +73,7 @@ public:
 private:
 	bool EvictOne(duckdb::AttachedDatabase &database, duckdb::ClientContext &context, duckdb::DuckTransaction *victim,
 	              const Status &reason);
+	bool IsOpen(duckdb::DuckTransaction *transaction);
 	void WaitForCommitting();
 
 	std::mutex lock;

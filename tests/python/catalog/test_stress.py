@@ -14,7 +14,7 @@ from catalog_replica import Cluster, Replica
 EXPECTED = (
     "quack conflict", "quack constraint", "quack schema_changed", "onflict", "Interrupted", "aborted",
     "no transaction is active", "does not exist", "already exists", "Duplicate key", "does not have a column",
-    "altered", "dropped", "Constraint Error", "outstanding updates", "values were supplied",
+    "depend on it", "altered", "dropped", "Constraint Error", "outstanding updates", "values were supplied",
 )  # fmt: skip
 
 
@@ -121,6 +121,7 @@ def test_random_writers(cluster: Cluster, seed: int) -> None:
             assert "postponed" in str(error)
     for writer in writers:
         writer.join()
+    assert [replica.command("degraded") for replica in cluster.replicas] == ["", "", ""]
     assert [failure for writer in writers for failure in writer.failures] == []
     cluster.assert_equal()
     assert all(writer.committed > 0 for writer in writers)
