@@ -1,6 +1,7 @@
 #include "sim/checkers/linearizability_checker.hpp"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "sim/trace.hpp"
@@ -81,6 +82,9 @@ public:
 		for (size_t i = 0; i < history.size(); i++) {
 			order.push_back({history[i].invoke, CallOf(i)});
 			order.push_back({history[i].complete, ReturnOf(i)});
+			if (history[i].complete != HistoryOp::PENDING) {
+				waiting[history[i].observed]++;
+			}
 		}
 		std::stable_sort(order.begin(), order.end(), [](const Point &a, const Point &b) { return a.time < b.time; });
 		size_t previous = HEAD;
@@ -161,7 +165,19 @@ private:
 	bool Allows(const HistoryOp &op, uint32_t &after) const {
 		bool changes = op.kind == OpKind::Write || (op.kind == OpKind::Cas && current.value == op.expected);
 		after = changes ? op.value : current.value;
-		return op.complete == HistoryOp::PENDING || op.observed == current.value;
+		bool pending = op.complete == HistoryOp::PENDING;
+		if (!pending && op.observed != current.value) {
+			return false;
+		}
+		// Values are unique: once replaced, this one never comes back for those that still have to find it.
+		size_t others = Waiting(current.value) - (pending ? 0 : 1);
+		return !changes || others == 0;
+	}
+
+	//! Completed operations without a place that found `value`.
+	size_t Waiting(uint32_t value) const {
+		auto found = waiting.find(value);
+		return found == waiting.end() ? 0 : found->second;
 	}
 
 	//! False when this configuration was reached before.
@@ -173,6 +189,9 @@ private:
 			return false;
 		}
 		stack.push_back({op, current.value, harmless});
+		if (history[op].complete != HistoryOp::PENDING) {
+			waiting[history[op].observed]--;
+		}
 		current = std::move(next);
 		Unlink(CallOf(op));
 		Unlink(ReturnOf(op));
@@ -186,6 +205,9 @@ private:
 			stack.pop_back();
 			current.placed[last.op / 64] &= ~(1ULL << last.op % 64);
 			current.value = last.value_before;
+			if (history[last.op].complete != HistoryOp::PENDING) {
+				waiting[history[last.op].observed]++;
+			}
 			Relink(ReturnOf(last.op));
 			Relink(CallOf(last.op));
 			if (!last.harmless) {
@@ -210,6 +232,8 @@ private:
 	std::vector<Link> points;
 	std::vector<Placed> stack;
 	Configuration current;
+	//! How many completed operations without a place found each value.
+	std::unordered_map<uint32_t, size_t> waiting;
 	std::unordered_set<Configuration, ConfigurationHash> visited;
 };
 
