@@ -23,6 +23,20 @@ public:
 		return begin < end || Fill(idle_timeout);
 	}
 
+	//! Looks for the end of the stream; bytes of a further request are kept.
+	bool PeerGone() {
+		if (begin < end || failed) {
+			return failed;
+		}
+		auto count = stream.Read(buffer.data(), buffer.size(), NS_PER_MS);
+		if (!count.IsOk()) {
+			return count.GetStatus().Code() != ErrorCode::DeadlineExceeded;
+		}
+		begin = 0;
+		end = count.Value();
+		return end == 0;
+	}
+
 	bool is_readable() const override {
 		return true;
 	}
@@ -133,6 +147,7 @@ public:
 			}
 			bool closed = false;
 			current_identity = &identity;
+			current_stream = &adapter;
 			auto ok = process_request(adapter, address, port, "", 0, left == 1, closed, nullptr);
 			current_identity = nullptr;
 			if (!ok || closed) {
@@ -186,6 +201,9 @@ private:
 		out.remote_address = request.remote_addr;
 		out.remote_port = static_cast<uint16_t>(request.remote_port);
 		out.peer_identity = current_identity != nullptr ? *current_identity : std::string();
+		out.peer_gone = [stream = current_stream] {
+			return stream->PeerGone();
+		};
 		out.header = [&request](const char *name) {
 			return request.get_header_value(name);
 		};
@@ -203,9 +221,11 @@ private:
 	HttpHandler &handler;
 	//! Of the connection this thread serves.
 	static thread_local const std::string *current_identity;
+	static thread_local StreamAdapter *current_stream;
 };
 
 thread_local const std::string *HttpFront::Server::current_identity = nullptr;
+thread_local StreamAdapter *HttpFront::Server::current_stream = nullptr;
 
 HttpFront::HttpFront(const HttpFrontConfig &config, HttpHandler &handler)
     : server(std::make_unique<Server>(config, handler)) {

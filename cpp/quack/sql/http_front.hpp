@@ -19,6 +19,9 @@ struct HttpServerRequest {
 	uint16_t remote_port = 0;
 	//! URI SAN of the verified client certificate; empty without one.
 	std::string peer_identity;
+	//! Whether the client closed the connection while its request is being worked on. Only from the thread that handles
+	//! the request; costs up to a millisecond.
+	std::function<bool()> peer_gone;
 	//! Value of a header, empty when absent. Names ignore case.
 	std::function<std::string(const char *)> header;
 };

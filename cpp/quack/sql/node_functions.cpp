@@ -1,5 +1,8 @@
 #include "quack/sql/functions.hpp"
 
+#include <chrono>
+#include <thread>
+
 #include "duckdb/function/function_set.hpp"
 #include "duckdb/function/table_function.hpp"
 #include "quack/sql/node_runtime.hpp"
@@ -16,6 +19,7 @@ using duckdb::Value;
 namespace {
 
 constexpr MonotonicNs TRANSFER_TIMEOUT = 10 * NS_PER_SECOND;
+constexpr MonotonicNs CHECKPOINT_TIMEOUT = 300 * NS_PER_SECOND;
 
 //! An action and the one text row it answers.
 using Action = std::string (*)(duckdb::ClientContext &, const duckdb::vector<Value> &);
@@ -100,6 +104,41 @@ std::string TransferAction(duckdb::ClientContext &context, const duckdb::vector<
 	return target.empty() ? "leadership handed over" : "leadership handed over to " + target;
 }
 
+node::GroupStatus RootStatus(node::ConsensusEngine &engine) {
+	for (auto &group : engine.GetStatus()) {
+		if (group.group == raft::ROOT_GROUP) {
+			return group;
+		}
+	}
+	return node::GroupStatus();
+}
+
+//! Waits until what was applied here before the call would survive a crash without the log.
+std::string CheckpointAction(duckdb::ClientContext &context, const duckdb::vector<Value> &) {
+	auto runtime = NodeRuntime::Get(*context.db);
+	auto &engine = runtime->Engine();
+	auto goal = RootStatus(engine).applied_index;
+	auto deadline = SystemClock().Now() + CHECKPOINT_TIMEOUT;
+	engine.RequestCheckpoint();
+	while (true) {
+		auto status = RootStatus(engine);
+		if (status.checkpoint_index >= goal) {
+			return "checkpoint at index " + std::to_string(status.checkpoint_index);
+		}
+		if (status.degraded) {
+			ThrowCoded(Status(ErrorCode::Degraded, "no checkpoint: " + status.reason));
+		}
+		if (SystemClock().Now() > deadline) {
+			ThrowCoded(Status(ErrorCode::DeadlineExceeded,
+			                  "no checkpoint up to index " + std::to_string(goal) + " within " +
+			                      std::to_string(CHECKPOINT_TIMEOUT / NS_PER_SECOND) + " s; the newest is at index " +
+			                      std::to_string(status.checkpoint_index)));
+		}
+		context.InterruptCheck();
+		std::this_thread::sleep_for(std::chrono::milliseconds(5));
+	}
+}
+
 void Register(duckdb::ExtensionLoader &loader, const char *name,
               const std::vector<duckdb::vector<LogicalType>> &argument_lists, Action action) {
 	duckdb::TableFunctionSet set {duckdb::Identifier(name)};
@@ -116,6 +155,7 @@ void Register(duckdb::ExtensionLoader &loader, const char *name,
 void RegisterNodeFunctions(duckdb::ExtensionLoader &loader) {
 	Register(loader, "quack_node_start", {{LogicalType::VARCHAR}}, StartNode);
 	Register(loader, "quack_node_stop", {{}}, StopNode);
+	Register(loader, "quack_checkpoint", {{}}, CheckpointAction);
 	Register(loader, "quack_transfer_leadership", {{}, {LogicalType::VARCHAR}}, TransferAction);
 }
 

@@ -2,6 +2,7 @@
 
 #include "duckdb/storage/object_cache.hpp"
 #include "quack/common/log.hpp"
+#include "quack/sql/read_barrier.hpp"
 #include "quack/sql/sql_error.hpp"
 #include "quack/storage/segmented_log.hpp"
 
@@ -207,6 +208,10 @@ void NodeRuntime::Shutdown() {
 		return;
 	}
 	stopped = true;
+	if (engine && server && config.peers.size() > 1 && Leader() == config.node_id) {
+		// Before the sessions end, so that their clients find a leader at once. The engine tries again when it stops.
+		(void)TransferLeadership(*engine, raft::ROOT_GROUP, std::string(), 2 * NS_PER_SECOND);
+	}
 	if (server) {
 		server->Stop();
 	}

@@ -320,7 +320,7 @@ std::string QuackServer::DispatchInSession(const HttpServerRequest &request, Mes
 	case MessageType::PrepareRequest:
 		return Prepare(request, message, session);
 	case MessageType::FetchRequest:
-		return Fetch(message, session);
+		return Fetch(request, message, session);
 	case MessageType::SendDataRequest:
 		return is_v3 ? SendData(request, message, session) : Append(request, message, session);
 	case MessageType::CancelRequest:
@@ -377,14 +377,14 @@ std::string QuackServer::Prepare(const HttpServerRequest &request, MessageDecode
 		body.sql = RewriteCatalogQueryV1(body.sql);
 	}
 	auto execution = session.Submit(body, OptionsOf(request));
-	return EncodePrepareResponse(MessageHeader(), execution->WaitPrepared());
+	return EncodePrepareResponse(MessageHeader(), execution->WaitPrepared(request.peer_gone));
 }
 
-std::string QuackServer::Fetch(MessageDecoder &message, Session &session) {
+std::string QuackServer::Fetch(const HttpServerRequest &request, MessageDecoder &message, Session &session) {
 	auto body = message.ReadFetchRequest();
 	auto execution = session.Find(body.query_uuid);
 	bool is_v1 = session.Info().version == QuackVersion::V1;
-	auto fetched = execution->Fetch(is_v1 ? 0 : body.batch_index, body.ack_index);
+	auto fetched = execution->Fetch(is_v1 ? 0 : body.batch_index, body.ack_index, request.peer_gone);
 	if (!is_v1) {
 		return EncodeFetchResponse(MessageHeader(), fetched.response, fetched.batch);
 	}
@@ -401,7 +401,7 @@ std::string QuackServer::Append(const HttpServerRequest &request, MessageDecoder
 	auto body = message.ReadAppendRequest();
 	AuthorizeByHook(session.Info().id, "INSERT INTO " + body.schema + "." + body.table + " VALUES (NULL)");
 	auto execution = session.SubmitAppend(std::move(body), OptionsOf(request));
-	execution->WaitPrepared();
+	execution->WaitPrepared(request.peer_gone);
 	return EncodeEmpty(MessageHeader(), MessageType::SuccessResponse);
 }
 

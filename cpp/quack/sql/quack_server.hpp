@@ -45,7 +45,7 @@ private:
 	std::string AuthorizeByHook(const std::string &session_id, const std::string &sql);
 	std::string DispatchInSession(const HttpServerRequest &request, MessageDecoder &message, Session &session);
 	std::string Prepare(const HttpServerRequest &request, MessageDecoder &message, Session &session);
-	std::string Fetch(MessageDecoder &message, Session &session);
+	std::string Fetch(const HttpServerRequest &request, MessageDecoder &message, Session &session);
 	std::string Append(const HttpServerRequest &request, MessageDecoder &message, Session &session);
 	std::string SendData(const HttpServerRequest &request, MessageDecoder &message, Session &session);
 	StatementOptions OptionsOf(const HttpServerRequest &request) const;

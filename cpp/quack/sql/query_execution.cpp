@@ -1,5 +1,7 @@
 #include "quack/sql/query_execution.hpp"
 
+#include <chrono>
+
 #include "duckdb/common/exception.hpp"
 
 namespace quack {
@@ -8,6 +10,11 @@ namespace sql {
 using duckdb::InvalidInputException;
 
 namespace {
+
+//! How often a waiting request looks whether its client is still there, and how long a client that lost its connection
+//! has to come back for the same statement.
+constexpr auto PEER_PROBE_INTERVAL = std::chrono::milliseconds(200);
+constexpr MonotonicNs PEER_GONE_GRACE = NS_PER_SECOND;
 
 uint64_t InlineRows(duckdb::optional_idx asked, const ResultLimits &limits) {
 	return asked.IsValid() ? asked.GetIndex() : limits.inline_rows_default;
@@ -154,14 +161,41 @@ void QueryExecution::CheckFailedLocked(std::unique_lock<std::mutex> &guard) cons
 	}
 }
 
-PrepareResponse QueryExecution::WaitPrepared() {
+void QueryExecution::WaitWatched(std::unique_lock<std::mutex> &guard, const std::function<bool()> &done,
+                                 const PeerProbe &peer_gone) {
+	auto arrival = ++arrivals;
+	waiting++;
+	MonotonicNs gone_since = 0;
+	SystemClock clock;
+	while (!changed.wait_for(guard, PEER_PROBE_INTERVAL, done)) {
+		if (!peer_gone || cancelled) {
+			continue;
+		}
+		guard.unlock();
+		auto is_gone = gone_since != 0 || peer_gone();
+		guard.lock();
+		if (!is_gone || arrivals != arrival || waiting > 1) {
+			// Present, or somebody came after: then it is theirs.
+			continue;
+		}
+		gone_since = gone_since == 0 ? clock.Now() : gone_since;
+		if (clock.Now() - gone_since >= PEER_GONE_GRACE) {
+			cancelled = true;
+			changed.notify_all();
+		}
+	}
+	waiting--;
+}
+
+PrepareResponse QueryExecution::WaitPrepared(const PeerProbe &peer_gone) {
 	std::unique_lock<std::mutex> guard(lock);
-	changed.wait(guard, [&] {
+	auto is_prepared = [&] {
 		if (state == ExecutionState::Finished || state == ExecutionState::Failed) {
 			return true;
 		}
 		return has_schema && (inline_closed || InlineIsFullLocked());
-	});
+	};
+	WaitWatched(guard, is_prepared, peer_gone);
 	CheckFailedLocked(guard);
 	inline_closed = true;
 	answered = true;
@@ -189,7 +223,7 @@ void QueryExecution::DropAcknowledgedLocked(uint64_t ack_index) {
 	changed.notify_all();
 }
 
-QueryExecution::FetchedBatch QueryExecution::Fetch(uint64_t index, uint64_t ack_index) {
+QueryExecution::FetchedBatch QueryExecution::Fetch(uint64_t index, uint64_t ack_index, const PeerProbe &peer_gone) {
 	std::unique_lock<std::mutex> guard(lock);
 	bool is_v1 = version == QuackVersion::V1;
 	if (is_v1) {
@@ -207,14 +241,15 @@ QueryExecution::FetchedBatch QueryExecution::Fetch(uint64_t index, uint64_t ack_
 		CloseBatchLocked();
 	}
 	changed.notify_all();
-	changed.wait(guard, [&] {
+	auto is_there = [&] {
 		if (state == ExecutionState::Finished || state == ExecutionState::Failed) {
 			return true;
 		}
 		// A streamed insert's client takes its first batch for the outcome: it leaves only after the commit, unless the
 		// result is so large that it has to leave before.
 		return last_batch >= index && (!AnswersBeforeRows() || buffered_bytes >= limits.buffer_bytes_max / 2);
-	});
+	};
+	WaitWatched(guard, is_there, peer_gone);
 	CheckFailedLocked(guard);
 	FetchedBatch result;
 	auto entry = batches.find(index);

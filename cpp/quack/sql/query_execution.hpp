@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -67,8 +68,12 @@ public:
 	//! Forgets schema and rows before another attempt. False when a client saw some of it already.
 	bool Restart();
 
-	//! Blocks until the answer is known. Throws the statement's error.
-	PrepareResponse WaitPrepared();
+	//! Whether the client that waits has hung up; empty = nobody looks.
+	using PeerProbe = std::function<bool()>;
+
+	//! Blocks until the answer is known. Throws the statement's error. When the client hung up and nobody else asks for
+	//! this statement within a grace time, it is cancelled: nobody will ever read it.
+	PrepareResponse WaitPrepared(const PeerProbe &peer_gone);
 	struct FetchedBatch {
 		FetchResponse response;
 		ChunkBatch batch;
@@ -77,7 +82,7 @@ public:
 	};
 	//! Version 3: batch `index`, dense from 1; past the end the terminal answer. Version 1: index 0 = the next one.
 	//! Blocks until it exists. Throws the statement's error.
-	FetchedBatch Fetch(uint64_t index, uint64_t ack_index);
+	FetchedBatch Fetch(uint64_t index, uint64_t ack_index, const PeerProbe &peer_gone);
 	//! Stops buffering limits: another statement waits.
 	void LiftLimit();
 	void Cancel();
@@ -102,6 +107,9 @@ private:
 		uint64_t rows = 0;
 	};
 
+	//! Waits for `done`, watching the client.
+	void WaitWatched(std::unique_lock<std::mutex> &guard, const std::function<bool()> &done,
+	                 const PeerProbe &peer_gone);
 	void CloseBatchLocked();
 	void CheckFailedLocked(std::unique_lock<std::mutex> &guard) const;
 	void DropAcknowledgedLocked(uint64_t ack_index);
@@ -132,6 +140,9 @@ private:
 	uint64_t wanted = 0;
 	//! When the worker began to wait or a FETCH came last; 0 = it does not wait.
 	MonotonicNs paused_since = 0;
+	//! Requests that wait for this statement now, and how many ever came.
+	uint64_t waiting = 0;
+	uint64_t arrivals = 0;
 	bool limit_lifted = false;
 	bool cancelled = false;
 	bool acknowledged = false;

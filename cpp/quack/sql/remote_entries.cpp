@@ -8,17 +8,22 @@
 #include "duckdb/catalog/catalog_entry/table_macro_catalog_entry.hpp"
 #include "duckdb/catalog/catalog_entry/type_catalog_entry.hpp"
 #include "duckdb/catalog/catalog_entry/view_catalog_entry.hpp"
+#include "duckdb/common/string_util.hpp"
 #include "duckdb/common/types/type_manager.hpp"
 #include "duckdb/parser/constraints/not_null_constraint.hpp"
 #include "duckdb/parser/constraints/unique_constraint.hpp"
 #include "duckdb/parser/expression/constant_expression.hpp"
+#include "duckdb/parser/expression/cast_expression.hpp"
 #include "duckdb/parser/expression/function_expression.hpp"
+#include "duckdb/parser/expression/type_expression.hpp"
 #include "duckdb/parser/parsed_data/create_index_info.hpp"
 #include "duckdb/parser/parsed_data/create_macro_info.hpp"
 #include "duckdb/parser/parsed_data/create_sequence_info.hpp"
 #include "duckdb/parser/parsed_data/create_table_info.hpp"
 #include "duckdb/parser/parsed_data/create_type_info.hpp"
 #include "duckdb/parser/parsed_data/create_view_info.hpp"
+#include "duckdb/function/scalar_macro_function.hpp"
+#include "duckdb/parser/parsed_expression_iterator.hpp"
 #include "duckdb/parser/parser.hpp"
 #include "duckdb/parser/statement/create_statement.hpp"
 
@@ -154,6 +159,7 @@ static void AddDefinition(ClientContext &context, const RemoteObject &object, du
 		if (definition.Generated()) {
 			duckdb::ColumnDefinition generated(column.Name(), column.Type(), definition.GeneratedExpression().Copy(),
 			                                   duckdb::TableColumnType::GENERATED);
+			generated.SetComment(column.Comment());
 			columns.AddColumn(std::move(generated));
 			continue;
 		}
@@ -178,7 +184,11 @@ duckdb::unique_ptr<RemoteTableEntry> MakeTableEntry(ClientContext &context, Sche
 	std::string reason;
 	auto types = ResolveTypes(context, object, reason);
 	for (size_t i = 0; i < types.size(); i++) {
-		info.columns.AddColumn(duckdb::ColumnDefinition(Identifier(object.column_names[i]), types[i]));
+		duckdb::ColumnDefinition column(Identifier(object.column_names[i]), types[i]);
+		if (i < object.column_comments.size() && !object.column_comments[i].empty()) {
+			column.SetComment(Value(object.column_comments[i]));
+		}
+		info.columns.AddColumn(std::move(column));
 	}
 	bool is_view = object.kind == "view";
 	if (!is_view) {
@@ -200,8 +210,11 @@ duckdb::unique_ptr<CatalogEntry> MakeViewEntry(ClientContext &context, SchemaCat
 	auto types = ResolveTypes(context, object, reason);
 	info->types.assign(types.begin(), types.end());
 	info->names.clear();
-	for (auto &name : object.column_names) {
-		info->names.push_back(Identifier(name));
+	for (size_t i = 0; i < object.column_names.size(); i++) {
+		info->names.push_back(Identifier(object.column_names[i]));
+		if (i < object.column_comments.size() && !object.column_comments[i].empty()) {
+			info->column_comments_map[Identifier(object.column_names[i])] = Value(object.column_comments[i]);
+		}
 	}
 	if (info->sql.empty()) {
 		info->sql = object.sql;
@@ -258,6 +271,41 @@ static duckdb::unique_ptr<CatalogEntry> MakeMacroEntry(ClientContext &context, S
 		return duckdb::make_uniq<duckdb::TableMacroCatalogEntry>(schema.ParentCatalog(), schema, *info);
 	}
 	return duckdb::make_uniq<duckdb::ScalarMacroCatalogEntry>(schema.ParentCatalog(), schema, *info);
+}
+
+static bool IsSelfContained(ClientContext &context, duckdb::ParsedExpression &expression) {
+	auto kind = expression.GetExpressionClass();
+	bool good = kind != duckdb::ExpressionClass::SUBQUERY && kind != duckdb::ExpressionClass::TYPE;
+	if (kind == duckdb::ExpressionClass::FUNCTION) {
+		auto &name = expression.Cast<duckdb::FunctionExpression>().FunctionName().GetIdentifierName();
+		auto lower = duckdb::StringUtil::Lower(name);
+		good = lower != "nextval" && lower != "currval" && lower != "lastval" && lower != "setval" &&
+		       IsBuiltin(context, CatalogType::SCALAR_FUNCTION_ENTRY, name);
+	}
+	if (kind == duckdb::ExpressionClass::CAST) {
+		// A user's type would be looked up in this session.
+		auto &type = expression.Cast<duckdb::CastExpression>().TargetType();
+		good = IsBuiltin(context, CatalogType::TYPE_ENTRY, type.GetTypeName().GetIdentifierName());
+	}
+	duckdb::ParsedExpressionIterator::EnumerateChildren(expression, [&](duckdb::ParsedExpression &child) {
+		good = good && IsSelfContained(context, child);
+	});
+	return good;
+}
+
+bool IsSelfContainedMacro(ClientContext &context, CatalogEntry &entry) {
+	for (auto &macro : entry.Cast<duckdb::ScalarMacroCatalogEntry>().macros) {
+		if (!IsSelfContained(context, *macro->Cast<duckdb::ScalarMacroFunction>().expression)) {
+			return false;
+		}
+	}
+	return true;
+}
+
+bool IsBuiltin(ClientContext &context, CatalogType type, const std::string &name) {
+	auto &system = duckdb::Catalog::GetSystemCatalog(context);
+	auto schema = system.GetSchema(context, Identifier::DefaultSchema(), duckdb::OnEntryNotFound::RETURN_NULL);
+	return schema && schema->GetEntry(system.GetCatalogTransaction(context), type, Identifier(name));
 }
 
 duckdb::unique_ptr<CatalogEntry> MakeQueryMacro(ClientContext &context, SchemaCatalogEntry &schema) {

@@ -19,6 +19,10 @@ duckdb::unique_ptr<duckdb::CatalogEntry> MakeViewEntry(duckdb::ClientContext &co
 duckdb::unique_ptr<duckdb::CatalogEntry> MakeOtherEntry(duckdb::ClientContext &context,
                                                         duckdb::SchemaCatalogEntry &schema, const RemoteObject &object);
 
+//! Whether a scalar macro means the same here: no subqueries, only functions that every DuckDB has.
+bool IsSelfContainedMacro(duckdb::ClientContext &context, duckdb::CatalogEntry &entry);
+//! Whether DuckDB itself has a function or type of this name.
+bool IsBuiltin(duckdb::ClientContext &context, duckdb::CatalogType type, const std::string &name);
 //! query(sql): free SQL on the node.
 duckdb::unique_ptr<duckdb::CatalogEntry> MakeQueryMacro(duckdb::ClientContext &context,
                                                         duckdb::SchemaCatalogEntry &schema);

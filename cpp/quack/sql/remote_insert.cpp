@@ -5,7 +5,9 @@
 #include "duckdb/execution/operator/projection/physical_projection.hpp"
 #include "duckdb/execution/physical_plan_generator.hpp"
 #include "duckdb/parser/parsed_data/create_table_info.hpp"
+#include "duckdb/common/exception/binder_exception.hpp"
 #include "duckdb/planner/expression/bound_constant_expression.hpp"
+#include "duckdb/planner/expression/bound_reference_expression.hpp"
 #include "duckdb/planner/operator/logical_create_table.hpp"
 #include "duckdb/planner/operator/logical_delete.hpp"
 #include "duckdb/planner/operator/logical_insert.hpp"
@@ -59,12 +61,11 @@ static std::string StreamSource(const PhysicalRemoteInsert &op, const std::strin
 	for (idx_t i = 0; i < op.sent.size(); i++) {
 		fields += (i == 0 ? "" : ", ") + duckdb::SQLIdentifier::ToString(op.names[i]) + " " + op.sent[i].ToString();
 	}
-	return "SELECT * FROM scan_data_from_quack_client('" + stream_id + "', NULL::STRUCT(" + fields +
-	       "), ordered := true)";
+	return "scan_data_from_quack_client('" + stream_id + "', NULL::STRUCT(" + fields + "), ordered := true)";
 }
 
 duckdb::unique_ptr<duckdb::GlobalSinkState> PhysicalRemoteInsert::GetGlobalSinkState(ClientContext &context) const {
-	auto state = duckdb::make_uniq<RemoteInsertState>(types, "the insert into " + target);
+	auto state = duckdb::make_uniq<RemoteInsertState>(types, "the write to " + target);
 	auto &transaction = RemoteTransaction::Get(context, catalog);
 	if (!ddl_before.empty()) {
 		transaction.RequireExplicit(); // CREATE and rows are one unit
@@ -72,10 +73,11 @@ duckdb::unique_ptr<duckdb::GlobalSinkState> PhysicalRemoteInsert::GetGlobalSinkS
 	}
 	RemoteStatement statement;
 	auto stream_id = HugeintToUuid(RemoteCluster::RandomUuid());
-	statement.sql = "INSERT INTO " + target + " " + StreamSource(*this, stream_id) + suffix;
+	statement.sql = prefix + StreamSource(*this, stream_id) + suffix;
 	statement.effect = true;
-	statement.returning = !suffix.empty();
-	state->sender = transaction.OpenSender(context, statement, stream_id);
+	statement.returning = returning;
+	statement.counts_itself = deferred;
+	state->sender = transaction.OpenSender(context, statement, stream_id, deferred);
 	state->sent.InitializeEmpty(sent);
 	return std::move(state);
 }
@@ -135,7 +137,7 @@ PhysicalOperator &RemoteCatalog::PlanInsert(ClientContext &context, PhysicalPlan
 	    planner.Make<PhysicalRemoteInsert>(op.types, op.estimated_cardinality, *this).Cast<PhysicalRemoteInsert>();
 	auto &transaction = RemoteTransaction::Get(context, *this);
 	insert.snapshot = transaction.Snapshot(context, false);
-	transaction.RegisterPiece(context, std::make_shared<RemoteStreamSlot>());
+	insert.deferred = transaction.RegisterPiece(context, std::make_shared<RemoteStreamSlot>());
 	auto projection =
 	    plan->type == duckdb::PhysicalOperatorType::PROJECTION ? &plan->Cast<duckdb::PhysicalProjection>() : nullptr;
 	std::string list, all;
@@ -160,7 +162,9 @@ PhysicalOperator &RemoteCatalog::PlanInsert(ClientContext &context, PhysicalPlan
 		throw NotImplementedException("not supported: local rows that name no column of %s", table.RemoteName());
 	}
 	CheckSendable(insert.sent, table.RemoteName());
-	insert.target = table.RemoteName() + " (" + list + ")";
+	insert.target = table.RemoteName();
+	insert.prefix = "INSERT INTO " + table.RemoteName() + " (" + list + ") SELECT * FROM ";
+	insert.returning = op.return_chunk;
 	insert.suffix = op.return_chunk ? " RETURNING " + all : "";
 	insert.children.push_back(*plan);
 	return insert;
@@ -177,7 +181,8 @@ PhysicalOperator &RemoteCatalog::PlanCreateTableAs(ClientContext &context, Physi
 	             duckdb::SQLIdentifier::ToString(info.GetTableName().GetIdentifierName());
 	auto &insert =
 	    planner.Make<PhysicalRemoteInsert>(op.types, op.estimated_cardinality, *this).Cast<PhysicalRemoteInsert>();
-	RemoteTransaction::Get(context, *this).RegisterPiece(context, std::make_shared<RemoteStreamSlot>());
+	insert.deferred =
+	    RemoteTransaction::Get(context, *this).RegisterPiece(context, std::make_shared<RemoteStreamSlot>());
 	insert.ddl_before = copy->ToString();
 	std::string list;
 	for (auto &column : info.columns.Physical()) {
@@ -188,33 +193,96 @@ PhysicalOperator &RemoteCatalog::PlanCreateTableAs(ClientContext &context, Physi
 		insert.sent.push_back(plan.types[index]);
 	}
 	CheckSendable(insert.sent, table);
-	insert.target = table + " (" + list + ")";
+	insert.target = table;
+	insert.prefix = "INSERT INTO " + table + " (" + list + ") SELECT * FROM ";
 	insert.children.push_back(plan);
 	return insert;
 }
 
-[[noreturn]] static void RefuseLocalData(const char *what, const duckdb::Catalog &catalog) {
-	auto &name = catalog.GetName().GetIdentifierName();
-	throw NotImplementedException("not supported: %s of a remote table with local data (tables, files, data frames or "
-	                              "functions of this session). Copy the local rows first (CREATE TABLE %s.x AS FROM "
-	                              "…), then "
-	                              "the whole statement runs on the node",
-	                              what, name);
+//! The operator that changes rows of `table` by their row ids, as the scan of the same transaction gave them.
+static PhysicalRemoteInsert &MakeRowChange(ClientContext &context, PhysicalPlanGenerator &planner,
+                                           RemoteCatalog &catalog, RemoteTableEntry &table, duckdb::LogicalOperator &op,
+                                           PhysicalOperator &plan, bool return_chunk) {
+	if (table.IsView()) {
+		throw duckdb::BinderException("%s is a view: only tables can be changed", table.RemoteName());
+	}
+	auto &change =
+	    planner.Make<PhysicalRemoteInsert>(op.types, op.estimated_cardinality, catalog).Cast<PhysicalRemoteInsert>();
+	auto &transaction = RemoteTransaction::Get(context, catalog);
+	change.snapshot = transaction.Snapshot(context, false);
+	transaction.RegisterPiece(context, std::make_shared<RemoteStreamSlot>());
+	change.deferred = true;
+	change.target = table.RemoteName();
+	change.returning = return_chunk;
+	change.children.push_back(plan);
+	return change;
 }
 
-PhysicalOperator &RemoteCatalog::PlanDelete(ClientContext &, PhysicalPlanGenerator &, duckdb::LogicalDelete &,
-                                            PhysicalOperator &) {
-	RefuseLocalData("DELETE", *this);
+static std::string ReturningList(const RemoteTableEntry &table, const char *alias) {
+	std::string list;
+	for (auto &column : table.GetColumns().Physical()) {
+		list += (list.empty() ? " RETURNING " : ", ") + std::string(alias) + "." +
+		        duckdb::SQLIdentifier::ToString(column.Name());
+	}
+	return list;
 }
 
-PhysicalOperator &RemoteCatalog::PlanUpdate(ClientContext &, PhysicalPlanGenerator &, duckdb::LogicalUpdate &,
-                                            PhysicalOperator &) {
-	RefuseLocalData("UPDATE", *this);
+static void AddRowId(PhysicalRemoteInsert &change, idx_t index) {
+	change.columns.push_back(index);
+	change.names.push_back("row_id");
+	change.sent.push_back(LogicalType::BIGINT);
 }
 
-PhysicalOperator &RemoteCatalog::PlanMergeInto(ClientContext &, PhysicalPlanGenerator &, duckdb::LogicalMergeInto &,
-                                               PhysicalOperator &) {
-	RefuseLocalData("MERGE or ON CONFLICT", *this);
+PhysicalOperator &RemoteCatalog::PlanDelete(ClientContext &context, PhysicalPlanGenerator &planner,
+                                            duckdb::LogicalDelete &op, PhysicalOperator &plan) {
+	auto &table = op.table.Cast<RemoteTableEntry>();
+	auto &change = MakeRowChange(context, planner, *this, table, op, plan, op.return_chunk);
+	AddRowId(change, op.expressions[0]->Cast<duckdb::BoundReferenceExpression>().Index());
+	change.prefix = "DELETE FROM " + table.RemoteName() + " AS quack_target WHERE rowid IN (SELECT row_id FROM ";
+	// A DELETE also returns the virtual columns of its table.
+	change.suffix = ")" + (op.return_chunk ? ReturningList(table, "quack_target") + ", quack_target.rowid" : "");
+	return change;
+}
+
+PhysicalOperator &RemoteCatalog::PlanUpdate(ClientContext &context, PhysicalPlanGenerator &planner,
+                                            duckdb::LogicalUpdate &op, PhysicalOperator &plan) {
+	auto &table = op.table.Cast<RemoteTableEntry>();
+	auto &change = MakeRowChange(context, planner, *this, table, op, plan, op.return_chunk);
+	std::string set;
+	for (idx_t i = 0; i < op.columns.size(); i++) {
+		auto &column = table.GetColumns().GetColumn(op.columns[i]);
+		auto name = duckdb::SQLIdentifier::ToString(column.Name());
+		set += (set.empty() ? "" : ", ") + name + " = ";
+		if (op.expressions[i]->GetExpressionType() == duckdb::ExpressionType::VALUE_DEFAULT) {
+			set += "DEFAULT";
+			continue;
+		}
+		auto index = op.expressions[i]->Cast<duckdb::BoundReferenceExpression>().Index();
+		auto field = "value_" + std::to_string(i);
+		set += "quack_change." + field;
+		change.columns.push_back(index);
+		change.names.push_back(field);
+		change.sent.push_back(plan.types[index]);
+	}
+	CheckSendable(change.sent, table.RemoteName());
+	AddRowId(change, plan.types.size() - 1);
+	change.prefix = "UPDATE " + table.RemoteName() + " AS quack_target SET " + set + " FROM ";
+	change.suffix = " AS quack_change WHERE quack_target.rowid = quack_change.row_id" +
+	                (op.return_chunk ? ReturningList(table, "quack_target") : "");
+	return change;
+}
+
+PhysicalOperator &RemoteCatalog::PlanMergeInto(ClientContext &context, PhysicalPlanGenerator &planner,
+                                               duckdb::LogicalMergeInto &op, PhysicalOperator &plan) {
+	if (op.return_chunk) {
+		throw NotImplementedException(
+		    "not supported: RETURNING of a MERGE or ON CONFLICT of %s with local rows. Copy the "
+		    "local rows first (CREATE TABLE %s.x AS FROM …), then the whole statement runs on "
+		    "the node",
+		    op.table.Cast<RemoteTableEntry>().RemoteName(), GetName().GetIdentifierName());
+	}
+	// DuckDB plans each action through PlanInsert, PlanUpdate and PlanDelete above.
+	return Catalog::PlanMergeInto(context, planner, op, plan);
 }
 
 } // namespace sql

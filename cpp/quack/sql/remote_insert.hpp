@@ -1,4 +1,5 @@
-//! Local rows on their way to a remote table: INSERT … SELECT, COPY FROM and CREATE TABLE AS with local sources.
+//! Local rows on their way to a remote table: INSERT … SELECT, COPY FROM, CREATE TABLE AS, and the rows that an UPDATE,
+//! DELETE or MERGE with local data picked by their row id.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,8 @@
 namespace quack {
 namespace sql {
 
-//! Streams its input into one statement on a node; emits the count, or the RETURNING rows.
+//! Streams its input into one statement on a node; emits the count, or the RETURNING rows. The statement's text is
+//! `prefix` scan_data_from_quack_client(…) `suffix`.
 class PhysicalRemoteInsert : public duckdb::PhysicalOperator {
 public:
 	static constexpr const duckdb::PhysicalOperatorType TYPE = duckdb::PhysicalOperatorType::EXTENSION;
@@ -21,7 +23,7 @@ public:
 	                     duckdb::idx_t estimated_cardinality, RemoteCatalog &catalog);
 
 	std::string GetName() const override {
-		return "QUACK_INSERT";
+		return "QUACK_WRITE";
 	}
 	duckdb::InsertionOrderPreservingMap<std::string> ParamsToString() const override;
 
@@ -43,8 +45,12 @@ public:
 	RemoteCatalog &catalog;
 	std::shared_ptr<RemoteSnapshot> snapshot; //! keeps the target entry alive
 	std::string ddl_before;                   //! CREATE TABLE of a CTAS; "" = none
-	std::string target;                       //! "schema"."table" ("a", "b")
-	std::string suffix;                       //! RETURNING …
+	std::string target;                       //! "schema"."table", for messages and EXPLAIN
+	std::string prefix;                       //! e.g. INSERT INTO t (a) SELECT * FROM
+	std::string suffix;                       //! e.g. RETURNING a
+	bool returning = false;
+	//! Rows are sent when all are known: another piece of the statement uses the same session meanwhile.
+	bool deferred = false;
 	duckdb::vector<duckdb::idx_t> columns;    //! which input columns are sent
 	duckdb::vector<std::string> names;        //! their names in the stream
 	duckdb::vector<duckdb::LogicalType> sent; //! their types

@@ -5,6 +5,7 @@
 #include "duckdb/common/string_util.hpp"
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/settings.hpp"
+#include "duckdb/parser/constraints/unique_constraint.hpp"
 #include "duckdb/parser/parsed_data/alter_info.hpp"
 #include "duckdb/parser/parsed_data/create_function_info.hpp"
 #include "duckdb/parser/parsed_data/create_index_info.hpp"
@@ -99,6 +100,20 @@ void RemoteTableEntry::CheckCurrent(ClientContext &context, RemoteSnapshot &newe
 duckdb::TableStorageInfo RemoteTableEntry::GetStorageInfo(ClientContext &) {
 	duckdb::TableStorageInfo result;
 	result.cardinality = estimated_rows;
+	for (auto &constraint : constraints) {
+		if (constraint->type != duckdb::ConstraintType::UNIQUE) {
+			continue;
+		}
+		auto &unique = constraint->Cast<duckdb::UniqueConstraint>();
+		duckdb::IndexInfo info;
+		info.is_unique = true;
+		info.is_primary = unique.IsPrimaryKey();
+		info.is_foreign = false;
+		for (auto &index : unique.GetLogicalIndexes(columns)) {
+			info.column_set.insert(columns.GetColumn(index).Physical().index);
+		}
+		result.index_info.push_back(info);
+	}
 	return result;
 }
 
@@ -200,13 +215,6 @@ optional_ptr<CatalogEntry> RemoteSchemaEntry::QueryMacro(ClientContext &context)
 	return query_macro.get();
 }
 
-//! Functions and types that DuckDB itself has are never asked for remotely.
-static bool IsBuiltin(ClientContext &context, CatalogType type, const std::string &name) {
-	auto &system = duckdb::Catalog::GetSystemCatalog(context);
-	auto schema = system.GetSchema(context, duckdb::Identifier::DefaultSchema(), duckdb::OnEntryNotFound::RETURN_NULL);
-	return schema && schema->GetEntry(system.GetCatalogTransaction(context), type, duckdb::Identifier(name));
-}
-
 static bool IsRelation(CatalogType type) {
 	return type == CatalogType::TABLE_ENTRY || type == CatalogType::VIEW_ENTRY;
 }
@@ -219,11 +227,9 @@ optional_ptr<CatalogEntry> RemoteSchemaEntry::LookupEntry(CatalogTransaction tra
 	    StringUtil::CIEquals(entry_name, "query")) {
 		return QueryMacro(transaction.GetContext());
 	}
-	// Functions stay on the node: a body bound here would see this session's tables instead of the cluster's.
-	if (!transaction.HasContext() || !SlotsOf(type) || type == CatalogType::SCALAR_FUNCTION_ENTRY ||
-	    type == CatalogType::TABLE_FUNCTION_ENTRY || type == CatalogType::MACRO_ENTRY ||
+	if (!transaction.HasContext() || !SlotsOf(type) || type == CatalogType::TABLE_FUNCTION_ENTRY ||
 	    type == CatalogType::TABLE_MACRO_ENTRY) {
-		return nullptr;
+		return nullptr; // table functions and table macros stay on the node
 	}
 	auto &context = transaction.GetContext();
 	if (!IsRelation(type) && IsBuiltin(context, type, entry_name)) {
@@ -244,6 +250,9 @@ optional_ptr<CatalogEntry> RemoteSchemaEntry::LookupEntry(CatalogTransaction tra
 			                              "the "
 			                              "node as a whole. Use FROM %s.query('SELECT nextval(''%s'')')",
 			                              entry_name, catalog.GetName().GetIdentifierName(), entry_name);
+		}
+		if (entry && entry->type == CatalogType::MACRO_ENTRY && !IsSelfContainedMacro(context, *entry)) {
+			return nullptr; // bound here it would see this session's tables instead of the cluster's
 		}
 		if (entry || fresh) {
 			return entry;

@@ -20,14 +20,17 @@ using duckdb::TransactionException;
 constexpr size_t BATCH_BYTES = 1024 * 1024;
 //! Sent batches are kept for sending again up to this size.
 constexpr size_t RESEND_BYTES_MAX = 64 * 1024 * 1024;
+//! Rows of a deferred sender wait here.
+constexpr size_t DEFERRED_BYTES_MAX = 1024 * 1024 * 1024;
 
 //! One statement and its rows. In autocommit everything up to RESEND_BYTES_MAX can be sent again to another node under
 //! the same request id; the server applies it once.
 class StatementRowSender : public RemoteRowSender {
 public:
-	StatementRowSender(RemoteTransaction &transaction_p, RemoteStatement statement_p, std::string stream_id_p)
+	StatementRowSender(RemoteTransaction &transaction_p, RemoteStatement statement_p, std::string stream_id_p,
+	                   bool deferred_p)
 	    : transaction(transaction_p), cluster(transaction_p.cluster), statement(std::move(statement_p)),
-	      stream_id(std::move(stream_id_p)), is_explicit(transaction_p.IsExplicit()),
+	      stream_id(std::move(stream_id_p)), deferred(deferred_p), is_explicit(transaction_p.IsExplicit()),
 	      request_id(is_explicit ? std::string() : HugeintToHex(RemoteCluster::RandomUuid())),
 	      query_uuid(RemoteCluster::RandomUuid()) {
 	}
@@ -50,7 +53,14 @@ public:
 		open.chunk_count++;
 		if (open.encoded.size() >= BATCH_BYTES) {
 			CloseBatch();
-			Push(context, Budgeted(context));
+			if (!deferred) {
+				Push(context, Budgeted(context));
+			} else if (kept_bytes > DEFERRED_BYTES_MAX) {
+				throw duckdb::NotImplementedException("not supported: more than %llu MiB of rows in a statement that "
+				                                      "reads and writes remote tables beside "
+				                                      "local data. Split it, or copy the local rows first",
+				                                      static_cast<unsigned long long>(DEFERRED_BYTES_MAX >> 20));
+			}
 		}
 	}
 
@@ -59,6 +69,7 @@ public:
 			CloseBatch();
 		}
 		complete = true;
+		auto turn = deferred ? std::unique_lock<std::mutex>(transaction.sender_lock) : std::unique_lock<std::mutex>();
 		auto budget = Budgeted(context);
 		uint64_t pause_ms = 5;
 		while (true) {
@@ -135,7 +146,9 @@ private:
 			}
 			session = acquired.Value();
 		}
-		*failure = RemoteTransaction::TryPrepare(*cluster, *session, statement, request_id, query_uuid,
+		auto opened = statement;
+		opened.unbounded = !complete;
+		*failure = RemoteTransaction::TryPrepare(*cluster, *session, opened, request_id, query_uuid,
 		                                         duckdb::optional_idx(0), budget);
 		if (failure->transport.IsOk() && !failure->is_error) {
 			outcome.types = failure->response.types;
@@ -211,7 +224,7 @@ private:
 		outcome.query_uuid = query_uuid;
 		outcome.chunks.clear();
 		outcome.needs_more_fetch = true;
-		if (!statement.returning) {
+		if (!statement.returning && !statement.counts_itself) {
 			auto failure = FetchBatch(2, budget);
 			if (!failure) {
 				SetCount();
@@ -310,6 +323,7 @@ private:
 	std::shared_ptr<RemoteCluster> cluster;
 	const RemoteStatement statement;
 	const std::string stream_id;
+	const bool deferred;
 	const bool is_explicit;
 	std::string request_id;
 	const duckdb::hugeint_t query_uuid;
@@ -331,8 +345,8 @@ private:
 };
 
 std::unique_ptr<RemoteRowSender> RemoteTransaction::OpenSender(ClientContext &, RemoteStatement statement,
-                                                               std::string stream_id) {
-	return std::make_unique<StatementRowSender>(*this, std::move(statement), std::move(stream_id));
+                                                               std::string stream_id, bool deferred) {
+	return std::make_unique<StatementRowSender>(*this, std::move(statement), std::move(stream_id), deferred);
 }
 
 } // namespace sql

@@ -29,6 +29,7 @@ struct RemoteObject {
 	bool has_comment = false;
 	std::vector<std::string> column_names;
 	std::vector<std::string> column_types;
+	std::vector<std::string> column_comments; //! "" = none
 	uint64_t estimated_rows = 0;
 };
 

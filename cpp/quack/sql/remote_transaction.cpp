@@ -263,6 +263,7 @@ RemoteTransaction::Attempt RemoteTransaction::TryPrepare(RemoteCluster &cluster,
 	request.body = EncodePrepareRequest(header, body, QuackVersion::V3);
 	request.request_id = request_id;
 	request.describe = statement.describe;
+	request.send_deadline = !statement.unbounded;
 	auto reply = cluster.Exchange(session, request, budget);
 	if (!reply.IsOk()) {
 		attempt.transport = reply.GetStatus();
@@ -611,20 +612,21 @@ bool RemoteTransaction::NoteLookup(ClientContext &context, const std::string &na
 	return !looked_up.insert(name).second;
 }
 
-void RemoteTransaction::RegisterPiece(ClientContext &context, std::shared_ptr<RemoteStreamSlot> slot) {
+bool RemoteTransaction::RegisterPiece(ClientContext &context, std::shared_ptr<RemoteStreamSlot> slot) {
 	std::vector<std::unique_ptr<RemoteStream>> dropped; // closed after the locks are free
 	{
 		std::lock_guard<std::mutex> guard(schema_lock);
 		NoteStatement(context);
 		pieces.push_back(std::move(slot));
 		if (pieces.size() < 2 || !autocommit) {
-			return;
+			return pieces.size() > 1;
 		}
 		for (auto &piece : pieces) {
 			dropped.push_back(piece->Take());
 		}
 	}
 	RequireExplicit();
+	return true;
 }
 
 static std::shared_ptr<RemoteSnapshot> LoadSnapshot(ClientContext &context, RemoteTransaction &transaction,
@@ -669,7 +671,8 @@ std::shared_ptr<RemoteSnapshot> RemoteTransaction::Snapshot(ClientContext &conte
 		fresh_in_statement = true;
 	}
 	auto shared = catalog.Shared();
-	if (!shared || shared->Version() != cluster->CatalogVersion() || (fresh && !cluster->IsOurs())) {
+	// An old picture is good enough for who only asks whether a name exists: the node checks what is then sent to it.
+	if (!shared || (fresh && (shared->Version() != cluster->CatalogVersion() || !cluster->IsOurs()))) {
 		guard.unlock();
 		shared = LoadSnapshot(context, *this, catalog);
 		catalog.SetShared(shared);

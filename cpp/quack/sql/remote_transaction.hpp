@@ -24,11 +24,13 @@ class RemoteSnapshot;
 //! What to run and how.
 struct RemoteStatement {
 	std::string sql;
-	std::string schema;     //! unqualified names are looked up here; empty = the node's default
-	bool effect = false;    //! may change data or schema: has a request id in autocommit
-	bool describe = false;  //! bind only
-	bool ddl = false;       //! changes this transaction's own view of the schema
-	bool returning = false; //! streamed rows: the statement answers with rows of its own instead of a count
+	std::string schema;         //! unqualified names are looked up here; empty = the node's default
+	bool effect = false;        //! may change data or schema: has a request id in autocommit
+	bool describe = false;      //! bind only
+	bool ddl = false;           //! changes this transaction's own view of the schema
+	bool returning = false;     //! streamed rows: the statement answers with rows of its own instead of a count
+	bool unbounded = false;     //! streamed rows that are still coming: the node gets no deadline
+	bool counts_itself = false; //! streamed rows: the count is not the number of rows sent
 };
 
 //! Where a result stands when reading begins.
@@ -109,14 +111,16 @@ public:
 	std::unique_ptr<RemoteStream> Run(duckdb::ClientContext &context, const RemoteStatement &statement);
 
 	//! Runs `statement`, which reads scan_data_from_quack_client('<stream_id>', …), with rows from the sender.
+	//! `deferred`: everything is sent by Finish, because other pieces use the session until then.
 	std::unique_ptr<RemoteRowSender> OpenSender(duckdb::ClientContext &context, RemoteStatement statement,
-	                                            std::string stream_id);
+	                                            std::string stream_id, bool deferred);
 
 	//! From now on this transaction is explicit on the node too, although the client autocommits.
 	void RequireExplicit();
 	//! A statement with several remote pieces reads one snapshot: from the second piece on the transaction is explicit,
 	//! and what a first piece already read is dropped through its slot, to be read again.
-	void RegisterPiece(duckdb::ClientContext &context, std::shared_ptr<RemoteStreamSlot> slot);
+	//! Returns whether there are several now.
+	bool RegisterPiece(duckdb::ClientContext &context, std::shared_ptr<RemoteStreamSlot> slot);
 	duckdb::ErrorData Commit(duckdb::ClientContext &context);
 	void Rollback();
 
@@ -172,6 +176,7 @@ private:
 	std::shared_ptr<RemoteCluster> cluster;
 	std::atomic<bool> autocommit;
 
+	std::mutex sender_lock;                 //! held by one deferred sender at a time, while it sends
 	std::mutex lock;                        //! guards the rest; held during requests of an explicit transaction
 	std::shared_ptr<RemoteSession> session; //! explicit only, from BEGIN to the end
 	std::string broken;                     //! why an explicit transaction cannot go on

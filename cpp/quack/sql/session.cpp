@@ -281,7 +281,7 @@ void Session::Close(const std::string &reason) {
 		work.notify_all();
 	}
 	for (auto &job : dropped) {
-		job.execution->Fail(CodedError(Status(ErrorCode::Cancelled, reason)));
+		job.execution->Fail(CodedError(Status(ErrorCode::Unavailable, "the statement was not started: " + reason)));
 	}
 	if (ending.joinable()) {
 		JoinWorker(ending);
@@ -289,6 +289,11 @@ void Session::Close(const std::string &reason) {
 	// The destructor of the connection rolls back an open transaction.
 	std::lock_guard<std::mutex> guard(lock);
 	connection.reset();
+}
+
+std::string Session::ClosedReason() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return close_reason;
 }
 
 void Session::JoinWorker(std::thread &ending) {

@@ -82,6 +82,9 @@ public:
 	//! Cancels everything, ends the worker, rolls back. Idempotent; any thread but the worker.
 	void Close(const std::string &reason);
 
+	//! Why the session was closed; empty while it is open.
+	std::string ClosedReason() const;
+
 	//! A valid message arrived; the lease starts anew and holds while requests are in progress.
 	void BeginRequest();
 	void EndRequest();

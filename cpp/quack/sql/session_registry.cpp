@@ -16,6 +16,7 @@ constexpr auto WATCH_INTERVAL = std::chrono::milliseconds(25);
 
 SessionRegistry::SessionRegistry(const ServerContext &context_p) : context(context_p) {
 	watcher = std::thread([this] { WatchLoop(); });
+	closer = std::thread([this] { CloseLoop(); });
 }
 
 SessionRegistry::~SessionRegistry() {
@@ -110,10 +111,28 @@ void SessionRegistry::WatchLoop() {
 			if (session->LeaseExpired(now) && Take(session->Info().id)) {
 				Log(LogLevel::Info, "server", "session_expired",
 				    {{"remote", session->Info().remote_address}, {"lease_s", std::to_string(session->Info().lease_s)}});
-				session->Close("Connection heartbeat lease expired");
+				std::lock_guard<std::mutex> expired_guard(lock);
+				expired.push_back(session);
+				changed.notify_all();
 			}
 		}
 		all.clear();
+		guard.lock();
+	}
+}
+
+void SessionRegistry::CloseLoop() {
+	std::unique_lock<std::mutex> guard(lock);
+	while (true) {
+		changed.wait(guard, [this] { return stopped || !expired.empty(); });
+		if (expired.empty()) {
+			return;
+		}
+		auto session = std::move(expired.front());
+		expired.pop_front();
+		guard.unlock();
+		session->Close("Connection heartbeat lease expired");
+		session.reset();
 		guard.lock();
 	}
 }
@@ -129,8 +148,10 @@ void SessionRegistry::Stop(const std::string &reason) {
 	for (auto &entry : ending) {
 		entry.second->Close(reason);
 	}
-	if (watcher.joinable()) {
-		watcher.join();
+	for (auto *thread : {&watcher, &closer}) {
+		if (thread->joinable()) {
+			thread->join();
+		}
 	}
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,7 +15,8 @@
 namespace quack {
 namespace sql {
 
-//! Thread-safe. One thread of its own watches leases and deadlines.
+//! Thread-safe. One thread of its own watches leases and deadlines, one closes sessions whose lease ended (a statement
+//! that waits for its commit can take a while to give up).
 class SessionRegistry {
 public:
 	//! `context` outlives the registry.
@@ -35,6 +37,7 @@ public:
 
 private:
 	void WatchLoop();
+	void CloseLoop();
 	std::shared_ptr<Session> Take(const std::string &id);
 
 	const ServerContext &context;
@@ -42,8 +45,10 @@ private:
 	std::condition_variable changed;
 	std::map<std::string, std::shared_ptr<Session>> sessions;
 	size_t opening = 0;
+	std::deque<std::shared_ptr<Session>> expired;
 	bool stopped = false;
 	std::thread watcher;
+	std::thread closer;
 };
 
 } // namespace sql

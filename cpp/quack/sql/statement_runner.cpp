@@ -10,6 +10,7 @@
 #include "quack/common/prng.hpp"
 #include "quack/sql/read_barrier.hpp"
 #include "quack/sql/sql_error.hpp"
+#include "quack/sql/status_query.hpp"
 
 namespace quack {
 namespace sql {
@@ -71,6 +72,9 @@ public:
 			return;
 		}
 		if (statements.size() == 1) {
+			if (IsStatusQuery(*statements[0])) {
+				SessionState::Get(*connection.context).SetConsistency(Consistency::Eventual);
+			}
 			RunSingle(std::move(statements[0]));
 			return;
 		}
@@ -279,6 +283,14 @@ void RunAttempts(Session &session, QueryExecution &execution) {
 
 } // namespace
 
+RequestId AttemptId(const RequestId &first, uint32_t attempt) {
+	auto id = first;
+	for (size_t i = 0; i < sizeof(attempt); i++) {
+		id[id.size() - 1 - i] ^= static_cast<uint8_t>(attempt >> (8 * i));
+	}
+	return id;
+}
+
 RequestId PrepareAttempt(Session &session, const StatementOptions &options, uint32_t attempt) {
 	auto &state = SessionState::Get(*session.Connection().context);
 	RequestId id;
@@ -289,11 +301,8 @@ RequestId PrepareAttempt(Session &session, const StatementOptions &options, uint
 		if (!parsed.IsOk()) {
 			ThrowCoded(parsed.GetStatus());
 		}
-		id = parsed.Value();
 		// Attempts after the first have ids of their own: the first one's outcome (rejected) is final.
-		for (size_t i = 0; i < sizeof(attempt); i++) {
-			id[id.size() - 1 - i] ^= static_cast<uint8_t>(attempt >> (8 * i));
-		}
+		id = AttemptId(parsed.Value(), attempt);
 	}
 	state.SetNextRequestId(id);
 	state.SetDeadline(options.deadline);
@@ -333,6 +342,11 @@ ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, 
 			return CodedError(
 			    Status(ErrorCode::DeadlineExceeded,
 				       "the statement ran past its deadline and was stopped; nothing of it was committed"));
+		}
+		auto closed = session.ClosedReason();
+		if (!closed.empty()) {
+			return CodedError(
+			    Status(ErrorCode::Unavailable, "the statement was stopped, nothing of it was committed: " + closed));
 		}
 		return CodedError(Status(ErrorCode::Cancelled, "the statement was interrupted; nothing of it was committed"));
 	}

@@ -10,9 +10,12 @@ namespace sql {
 //! Called on the session's worker. Never throws: the execution ends Finished or Failed.
 void RunStatement(Session &session, QueryExecution &execution);
 
-//! Sets request id, deadline, consistency and floor of the session for one attempt. `attempt` 0 uses the client's own
-//! request id; later attempts derive theirs from it, so that another node that repeats the statement walks the same
-//! ids. Returns the id in force.
+//! The id of the n-th attempt of a statement whose client chose `first` (attempt 0 is `first` itself). The same on
+//! every node, so that whoever repeats the statement walks the same ids.
+catalog::RequestId AttemptId(const catalog::RequestId &first, uint32_t attempt);
+
+//! Sets request id, deadline, consistency and floor of the session for one attempt. Returns the
+//! id in force.
 catalog::RequestId PrepareAttempt(Session &session, const StatementOptions &options, uint32_t attempt);
 
 //! What the client sees of a failed attempt: the typed status of the commit where there is one, else DuckDB's error.

@@ -10,6 +10,7 @@
 #include "quack/sql/read_barrier.hpp"
 #include "quack/sql/remote_catalog.hpp"
 #include "quack/sql/sql_error.hpp"
+#include "quack/sql/statement_runner.hpp"
 
 namespace quack {
 namespace sql {
@@ -304,7 +305,15 @@ Rows TransactionOutcome(NodeRuntime &runtime, const duckdb::vector<Value> &argum
 		ThrowCoded(id.GetStatus());
 	}
 	auto caught_up = WaitForRootGroup(runtime.Engine(), 10 * NS_PER_SECOND);
-	auto outcome = runtime.Replica().Outcome(id.Value());
+	// A rejected attempt of an autocommit statement may have been followed by another one under the next id.
+	std::optional<catalog::CommitOutcome> outcome;
+	for (uint32_t attempt = 0; attempt < runtime.Config().limits.statement_attempts_max; attempt++) {
+		auto found = runtime.Replica().Outcome(AttemptId(id.Value(), attempt));
+		if (!found) {
+			break;
+		}
+		outcome = found;
+	}
 	if (!outcome) {
 		// Not applied yet is not the same as never: an entry in flight may still be committed.
 		auto reason = caught_up.IsOk() ? "no entry with this token is among those remembered" : caught_up.Message();

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import pathlib
+import time
 import uuid
 
 import duckdb
@@ -119,6 +120,19 @@ def test_insert_from_frames(table) -> None:
     assert (frame.shape, arrow.num_rows) == ((2, 2), 4000)
 
 
+def test_slow_sources_have_no_deadline(session) -> None:
+    """The deadline is about the answer; rows may take as long as they take."""
+    session.execute("CREATE OR REPLACE TABLE cp.slow (i BIGINT, s VARCHAR)")
+    session.execute("SET quack_request_timeout_ms = 1000")
+    session.create_function("wait", lambda n: time.sleep(0.002) or n, [int], int)
+    sql = "INSERT INTO cp.slow SELECT wait(i), repeat('x', 2000) FROM (SELECT range AS i FROM range(1500))"
+    begun = time.monotonic()
+    assert rows(session, sql) == [(1500,)]
+    assert time.monotonic() - begun > 2
+    assert rows(session, "SELECT count(*) FROM cp.slow") == [(1500,)]
+    session.execute("DROP TABLE cp.slow")
+
+
 def test_order_is_kept(session) -> None:
     session.execute("CREATE OR REPLACE TABLE cp.ordered (i INTEGER)")
     session.execute("CREATE TABLE src AS SELECT range::INTEGER AS i FROM range(20000)")
@@ -164,16 +178,85 @@ def test_copy_in_and_out(table, tmp_path: pathlib.Path) -> None:
     table.execute(f"COPY (SELECT i FROM cp.t WHERE i = 1) TO '{tmp_path / 'q.csv'}'")
 
 
-def test_local_data_in_updates_is_refused_before_any_effect(table) -> None:
-    table.execute("CREATE TABLE here AS SELECT 1 AS i")
-    for statement in (
-        "DELETE FROM cp.t WHERE i IN (SELECT i FROM here)",
-        "UPDATE cp.t SET s = 'z' FROM here WHERE here.i = t.i",
-        "MERGE INTO cp.t USING here ON t.i = here.i WHEN MATCHED THEN DELETE",
-    ):
-        with pytest.raises(duckdb.NotImplementedException, match="not supported"):
-            table.execute(statement)
-    assert rows(table, "SELECT count(*) FROM cp.t WHERE s = 'a'") == [(1,)]
+def test_updates_and_deletes_with_local_data(table) -> None:
+    """Local rows pick remote rows: by join, subquery, data frame; the count and RETURNING are the node's."""
+    table.execute(
+        "CREATE TABLE here AS SELECT 1 AS i, 'new' AS v UNION ALL SELECT 3, NULL UNION ALL SELECT 9, 'x'"
+    )
+    assert rows(table, "UPDATE cp.t SET s = here.v FROM here WHERE here.i = t.i") == [(2,)]
+    assert rows(table, "FROM cp.t ORDER BY i") == [(1, "new"), (2, "b"), (3, None)]
+    assert rows(
+        table,
+        "UPDATE cp.t SET s = 'k', i = i + (SELECT max(i) FROM here) WHERE i = 2 RETURNING i, s",
+    ) == [(11, "k")]
+    assert rows(
+        table, "DELETE FROM cp.t WHERE i IN (SELECT i FROM here WHERE v = 'new') RETURNING s"
+    ) == [("new",)]
+    assert rows(table, "DELETE FROM cp.t USING here WHERE t.i = here.i") == [(1,)]
+    assert rows(table, "FROM cp.t") == [(11, "k")]
+    assert rows(table, "DELETE FROM cp.t WHERE i IN (SELECT i FROM here WHERE false)") == [(0,)]
+
+
+def test_merge_and_upsert_with_local_data(session) -> None:
+    session.execute(
+        "CREATE OR REPLACE TABLE cp.u (id INTEGER PRIMARY KEY, v VARCHAR DEFAULT 'dflt', n INTEGER)"
+    )
+    session.execute("INSERT INTO cp.u VALUES (1, 'a', 10), (2, 'b', 20), (3, 'c', 30)")
+    frame = pandas.DataFrame({"id": [2, 3, 4], "v": ["B", "C", "D"], "n": [21, 31, 41]})
+    session.execute(
+        "MERGE INTO cp.u USING frame f ON u.id = f.id WHEN MATCHED AND f.id = 3 THEN DELETE"
+        " WHEN MATCHED THEN UPDATE SET v = f.v, n = u.n + 1"
+        " WHEN NOT MATCHED THEN INSERT VALUES (f.id, f.v, f.n)"
+    )
+    assert rows(session, "FROM cp.u ORDER BY id") == [(1, "a", 10), (2, "B", 21), (4, "D", 41)]
+    assert len(frame) == 3
+    session.execute("INSERT OR IGNORE INTO cp.u SELECT * FROM frame")
+    assert rows(session, "FROM cp.u ORDER BY id") == [
+        (1, "a", 10),
+        (2, "B", 21),
+        (3, "C", 31),
+        (4, "D", 41),
+    ]
+    session.execute(
+        "INSERT INTO cp.u SELECT id, v || '!', n FROM frame"
+        " ON CONFLICT (id) DO UPDATE SET v = excluded.v"
+    )
+    assert rows(session, "SELECT v FROM cp.u ORDER BY id") == [("a",), ("B!",), ("C!",), ("D!",)]
+    session.execute("BEGIN")
+    session.execute("INSERT OR REPLACE INTO cp.u SELECT id, 'R', 0 FROM frame")
+    assert rows(session, "SELECT count(*) FROM cp.u WHERE v = 'R'") == [(3,)]
+    session.execute("ROLLBACK")
+    assert rows(session, "SELECT count(*) FROM cp.u WHERE v = 'R'") == [(0,)]
+    with pytest.raises(duckdb.NotImplementedException, match="not supported: RETURNING"):
+        session.execute(
+            "MERGE INTO cp.u USING frame f ON u.id = f.id WHEN MATCHED THEN DELETE RETURNING u.id"
+        )
+    assert rows(session, "SELECT count(*) FROM cp.u") == [(4,)]
+    session.execute("DROP TABLE cp.u")
+
+
+def test_large_local_updates(session) -> None:
+    """More rows than one batch, picked and changed by local data."""
+    session.execute(
+        "CREATE OR REPLACE TABLE cp.big AS SELECT range AS i, repeat('x', 50) AS s FROM range(60000)"
+    )
+    session.execute(
+        "CREATE TABLE pick AS SELECT range * 2 AS i, repeat('y', 60) AS s FROM range(30000)"
+    )
+    assert rows(session, "UPDATE cp.big SET s = pick.s FROM pick WHERE big.i = pick.i") == [
+        (30000,)
+    ]
+    assert rows(session, "SELECT count(*), sum(len(s)) FROM cp.big WHERE s[1] = 'y'") == [
+        (30000, 1800000)
+    ]
+    assert rows(session, "DELETE FROM cp.big WHERE i IN (SELECT i FROM pick)") == [(30000,)]
+    assert rows(session, "SELECT count(*) FROM cp.big") == [(30000,)]
+    assert rows(
+        session,
+        "INSERT INTO cp.big SELECT pick.i, pick.s FROM pick LEFT JOIN cp.big b USING (i) WHERE b.i IS NULL",
+    ) == [(30000,)]
+    assert rows(session, "SELECT count(DISTINCT i) FROM cp.big") == [(60000,)]
+    session.execute("DROP TABLE cp.big")
 
 
 def test_python_functions_stay_here(table) -> None:

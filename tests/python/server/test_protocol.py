@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import pathlib
+import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -372,3 +375,86 @@ def test_abandoned_result_is_given_up(tmp_path):
         assert session.query("SELECT 1") == [(1,)]
     finally:
         node.stop()
+
+
+def test_checkpoint_on_request(node, session):
+    """After the call the file alone, without the log, holds what was applied before it."""
+    session.query("CREATE TABLE checkpointed (i INTEGER)")
+    ((text,),) = session.query("CALL quack_checkpoint()")
+    ((applied, checkpoint),) = node.sql(
+        "SELECT applied_index, checkpoint_index FROM quack_raft_status()"
+    )
+    assert text == f"checkpoint at index {checkpoint}" and checkpoint == applied
+
+
+def test_hooks_of_the_operator(tmp_path):
+    """DuckDB's own settings name functions that admit clients and allow, refuse or rewrite statements."""
+    node = make_single(tmp_path).start()
+    try:
+        node.wait_ready()
+        node.sql(
+            "CREATE MACRO memory.main.admit(session, given, expected) AS given = 'open sesame'"
+        )
+        node.sql(
+            "CREATE MACRO memory.main.allow(session, text) AS CASE "
+            "WHEN text LIKE '%secret%' THEN 'false' WHEN text = 'SELECT 1' THEN 'SELECT 2' ELSE text END"
+        )
+        node.sql("SET GLOBAL quack_authentication_function = 'memory.main.admit'")
+        session = node.session("open sesame")
+        with pytest.raises(wire.QuackError, match="Authentication failed"):
+            node.session(TOKEN)
+        node.sql("SET GLOBAL quack_authorization_function = 'memory.main.allow'")
+        assert session.query("SELECT 1") == [(2,)]
+        assert session.query("SELECT 3") == [(3,)]
+        node.sql(
+            "CREATE OR REPLACE MACRO memory.main.allow(session, text) AS text NOT LIKE '%secret%'"
+        )
+        assert session.query("SELECT 1") == [(1,)]
+        with pytest.raises(wire.QuackError, match="Authorization failed") as caught:
+            session.query("SELECT 'secret'")
+        assert caught.value.code == "unauthorized"
+        node.sql("SET GLOBAL quack_authorization_function = 'no_such_function'")
+        with pytest.raises(wire.QuackError, match="Authorization failed"):
+            session.query("SELECT 1")
+    finally:
+        node.stop()
+
+
+CLIENT_THAT_DIES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import quack_wire
+session = quack_wire.Session(int(sys.argv[2]), sys.argv[3])
+print("ready", flush=True)
+session.query(sys.argv[4])
+"""
+
+
+def test_work_of_a_dead_client_stops(node):
+    """SIGKILL of a client in the middle of a long query: the node stops working for it within seconds."""
+    here = str(pathlib.Path(__file__).parent)
+    client = subprocess.Popen(
+        [sys.executable, "-c", CLIENT_THAT_DIES, here, str(node.port), TOKEN, SLOW],
+        stdout=subprocess.PIPE,
+    )
+    running = "SELECT count(*) FROM quack_sessions() WHERE query LIKE '%3000000%'"
+    wait_for(lambda: node.sql(running)[0][0] == 1)
+    client.kill()
+    client.wait()
+    client.stdout.close()
+    started = time.monotonic()
+    wait_for(lambda: node.sql(running)[0][0] == 0, 10)
+    assert time.monotonic() - started < 4
+
+
+def test_lost_connection_finds_its_statement_again(node, session):
+    """The connection breaks while the statement runs; the same uuid on a new connection gets the answer."""
+    session.query("CREATE TABLE reconnected (i INTEGER)")
+    same = uuid.uuid4().int >> 1
+    sql = "INSERT INTO reconnected SELECT count(*) FROM range(60000000) t(a) WHERE a % 7 = 1"
+    first = session.open_http()
+    writer = session.message(wire.PREPARE_REQUEST).field(1).string(sql).field(2).hugeint(same).end()
+    first.request("POST", "/quack", bytes(writer.out))
+    first.close()
+    assert session.query(sql, query_uuid=same) == [(1,)]
+    assert session.query("SELECT count(*) FROM reconnected") == [(1,)]

@@ -144,7 +144,28 @@ def test_no_quorum_is_said_and_heals(trio):
             caught.value
         )
     assert survivor.status()["reason"]
+    for consistency in ("eventual", "session", "linearizable"):
+        headers = {"X-Quack-Consistency": consistency, "X-Quack-Deadline-Ms": "2000"}
+        ((leader_id, reason),) = survivor.session().query(
+            "SELECT leader_id, reason FROM quack_raft_status()", headers=headers
+        )
+        assert leader_id == "" and reason
     for node in rest:
         node.start()
     wait_leader(trio)
+    wait_for(lambda: same_state(trio), 60)
+
+
+def test_graceful_stop_hands_over(trio):
+    """A node that stops on purpose hands leadership over; statements it was asked meanwhile fail as unavailable."""
+    leader = wait_leader(trio)
+    session = leader.session()
+    session.query("CREATE TABLE handed (i INTEGER)")
+    leader.stop()
+    others = [node for node in trio if node is not leader]
+    started = time.monotonic()
+    wait_leader(others, 10)
+    assert time.monotonic() - started < 5
+    assert others[0].session().query("INSERT INTO handed VALUES (1)") == [(1,)]
+    leader.start()
     wait_for(lambda: same_state(trio), 60)

@@ -1,0 +1,14 @@
+//! Tells statements that only ask a node about itself from those that read the catalog.
+#pragma once
+
+#include "duckdb/parser/sql_statement.hpp"
+
+namespace quack {
+namespace sql {
+
+//! A plain SELECT of columns from one of the node's status functions and nothing else. Such a statement reads no
+//! replicated table, so no consistency level may keep it waiting: it must answer when the cluster cannot.
+bool IsStatusQuery(const duckdb::SQLStatement &statement);
+
+} // namespace sql
+} // namespace quack
