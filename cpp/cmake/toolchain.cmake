@@ -2,7 +2,9 @@
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
   # Paths inside the tree are rewritten, so that a fresh clone hits the cache of an earlier one.
-  set(ccache_launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
+  # The sloppiness is what precompiled headers need; nothing here uses __TIME__.
+  set(ccache_launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+                      CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${ccache_launcher})
   set(CMAKE_C_COMPILER_LAUNCHER ${ccache_launcher})
 endif()
