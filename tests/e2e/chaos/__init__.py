@@ -1,0 +1,1 @@
+"""Faults against real clusters, recorded histories, and checkers that judge them."""
