@@ -9,6 +9,9 @@ SEEDS ?= 1000
 FIRST_SEED ?= 1
 KILLS ?= 1
 ROWS ?= 336776
+MINUTES ?= 2
+SEED ?=
+KINDS ?=
 TESTS ?= tests/python tests/e2e
 
 BUILD := build/cmake
@@ -20,7 +23,7 @@ export PYTHONPATH := $(CURDIR)/python
 # The toolchain reads the pinned DuckDB source from a cache outside the tree; see cpp/cmake/fetch_duckdb.py.
 DUCKDB = $(shell $(PYTHON) cpp/cmake/fetch_duckdb.py)
 
-.PHONY: help build stress test test-core test-tsan lint format demo sim wheel clean deps
+.PHONY: help chaos build stress test test-core test-tsan lint format demo sim wheel clean deps
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,6 +79,9 @@ sim: build/.deps ## Deterministic simulation of the consensus core: SEEDS=1000 F
 	@cmake -S . -B build/sim -G Ninja -DQUACK_BUILD_EXTENSION=OFF >/dev/null
 	@cmake --build build/sim -j $(JOBS) --target quack_sim >/dev/null
 	@build/sim/tests/sim/quack_sim --seeds $(SEEDS) --first-seed $(FIRST_SEED) --canaries
+
+chaos: build ## Real nodes under drawn faults, judged by checkers: MINUTES=2 SEED=… KINDS=kill,pause,…
+	@PYTHONPATH=python:tests/e2e $(PY) -m chaos soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))
 
 wheel: deps ## Self-contained extension (DuckDB linked in, built once into the cache) and a wheel in wheels/
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group wheel

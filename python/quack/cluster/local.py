@@ -28,6 +28,10 @@ class LocalNode:
         self.port = generated.port
         self.config_file = generated.config_file
         self.log_file = folder / generated.node_id / "node.log"
+        #: Words before the command, such as ``["ip", "netns", "exec", "x"]``.
+        self.launcher: list[str] = []
+        #: Further variables of the process.
+        self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -46,13 +50,14 @@ class LocalNode:
         # The package must be importable in the child even when this one runs from a source tree.
         root = str(pathlib.Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+        command = [sys.executable, "-m", "quack", "node", "--config", str(self.config_file)]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "quack", "node", "--config", str(self.config_file)],
+                [*self.launcher, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": path, **self.environment},
                 start_new_session=True,
             )
 

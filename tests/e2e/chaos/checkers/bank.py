@@ -36,14 +36,14 @@ def check_bank(
     """
     total = accounts * opening
     transfers = {op.key: op for op in history if op.kind == "transfer"}
-    anomalies = []
+    anomalies: list[str] = []
+    for node, state in sorted(final.items()):
+        anomalies += _books(node, state, transfers, accounts, opening)
     reads = [op for op in history if op.kind == "read" and op.outcome == "ok"]
     for read in reads:
         if read.result[0] != total:
             anomalies.append(f"total {read.result[0]} instead of {total}: {read.brief()}")
     anomalies += _ledger_sizes(reads, list(transfers.values()))
-    for node, state in sorted(final.items()):
-        anomalies += _books(node, state, transfers, accounts, opening)
     outcomes = Counter(op.outcome for op in transfers.values())
     return Verdict.of("bank", anomalies, transfers=dict(outcomes), reads=len(reads), total=total)
 

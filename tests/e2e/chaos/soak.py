@@ -1,0 +1,234 @@
+"""The main run: all workloads under drawn faults, then heal, converge, and judge."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+
+from chaos.cluster import OBSERVER, ChaosCluster
+from chaos.history import Operation, Verdict, load
+from chaos.nemesis import KINDS, Nemesis, draw_faults
+from chaos.network import open_network
+from chaos.report import failovers_ms, operations
+from chaos.workloads import WORKLOADS
+
+CLIENT_HOST = "c0"
+#: How long the cluster may take to agree after everything is healed.
+CONVERGE_S = 90.0
+
+
+@dataclasses.dataclass
+class Plan:
+    """What to run."""
+
+    seed: int
+    minutes: float
+    folder: pathlib.Path
+    workloads: list[str]
+    kinds: list[str] | None = None
+    network: str = "auto"
+    clients: int = 3
+    think_ms: int = 40
+    timeout_ms: int = 10_000
+    settings: dict[str, object] = dataclasses.field(default_factory=dict)
+
+
+class ClientProcess:
+    """A started `chaos.client`."""
+
+    def __init__(self, plan: Plan, cluster: ChaosCluster, workload: str, began: float) -> None:
+        self.workload = workload
+        self.history = plan.folder / f"{workload}.jsonl"
+        self.log = (plan.folder / f"{workload}.log").open("w")
+        self.process = subprocess.Popen(
+            [*cluster.network.command(CLIENT_HOST), sys.executable, "-m", "chaos.client"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            start_new_session=True,
+        )
+        setup = {
+            "folder": str(cluster.folder),
+            "addresses": [cluster.network.dial(CLIENT_HOST, n.node_id) for n in cluster.nodes],
+            "workload": workload,
+            "history": str(self.history),
+            "seed": plan.seed,
+            "clients": plan.clients,
+            "first_number": 100 * (1 + list(WORKLOADS).index(workload)),
+            "think_ms": plan.think_ms,
+            "timeout_ms": plan.timeout_ms,
+            "patience_s": 3 * plan.timeout_ms / 1000 + 45,
+            "began": began,
+        }
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(setup) + "\n")
+        self.process.stdin.flush()
+        if self.process.stdout.readline().strip() != "ready":
+            raise RuntimeError(f"the clients of {workload} did not start: see {self.log.name}")
+
+    def ask_to_stop(self) -> None:
+        """Let the clients finish what is under way."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def finish(self) -> dict[str, Any]:
+        """Wait for the end; return the process's own report."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        self.process.wait()
+        self.process.stdout.close()
+        self.log.close()
+        if not line:
+            return {"stuck": [], "failures": [f"ended with code {self.process.returncode}"]}
+        return dict(json.loads(line))
+
+    def end(self) -> None:
+        """Take the process down, whatever it does."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def run(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
+    """Run the plan; returns the report with its verdict in `ok`."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    network = open_network(["n0", "n1", "n2"], [CLIENT_HOST, OBSERVER], plan.seed, plan.network)
+    try:
+        network.enter(OBSERVER)
+        with ChaosCluster.on(network, plan.folder / "cluster", plan.settings) as cluster:
+            return _run(plan, cluster, say)
+    finally:
+        network.close()
+
+
+def _run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> dict[str, Any]:
+    false_clock = min([node.use_false_clock() for node in cluster.nodes])
+    cluster.start()
+    session = cluster.session(cluster.nodes[0])
+    for name in plan.workloads:
+        WORKLOADS[name].create(session)
+    began_ns = time.monotonic_ns()
+    began = time.monotonic()
+    clients = []
+    try:
+        for name in plan.workloads:
+            clients.append(ClientProcess(plan, cluster, name, began))
+        longest = min(30.0, plan.minutes * 60 / 8)
+        faults = draw_faults(plan.seed, plan.minutes * 60, plan.kinds, longest)
+        nemesis = Nemesis(cluster, [CLIENT_HOST], faults, began + plan.minutes * 60)
+        nemesis.say = lambda text: say(f"{time.monotonic() - began:7.1f} s  {text}")
+        nemesis.unavailable = set() if false_clock else {"clock"}
+        nemesis.start()
+        nemesis.join(plan.minutes * 60 + 300)
+        nemesis.stopped.set()
+        nemesis.join()
+        say(f"{time.monotonic() - began:7.1f} s  healed; the clients finish")
+        for client in clients:
+            client.ask_to_stop()
+        ends = {client.workload: client.finish() for client in clients}
+    finally:
+        for client in clients:
+            client.end()
+    histories = {client.workload: load(client.history) for client in clients}
+    converged, rows, hashes, states = _converge(plan, cluster, say)
+    verdicts = _judge(plan, histories, states, say)
+    return _report(
+        plan, cluster, began_ns, nemesis, histories, ends, converged, rows, hashes, verdicts
+    )
+
+
+def _converge(
+    plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]
+) -> tuple[str | None, list[dict[str, object]], dict[str, list[Any]], dict[str, dict[str, Any]]]:
+    """Wait for a common state; return what went wrong, statuses, hashes and end states."""
+    try:
+        cluster.start_all()
+        rows = cluster.wait_equal(CONVERGE_S)
+    except TimeoutError as error:
+        return str(error), [row for n in cluster.nodes if (row := cluster.status(n))], {}, {}
+    hashes: dict[str, list[Any]] = {}
+    states: dict[str, dict[str, Any]] = {name: {} for name in plan.workloads}
+    for node in cluster.nodes:
+        try:
+            session = cluster.session(node, "linearizable")
+            session.execute("SET quack_request_timeout_ms = 60000")
+            hashes[node.node_id] = session.execute(
+                "SELECT * FROM quack_state_hash('cp') ORDER BY ALL"
+            ).fetchall()
+            for name in plan.workloads:
+                states[name][node.node_id] = WORKLOADS[name].end_state(session)
+        except duckdb.Error as error:
+            return f"{node.node_id} cannot be read: {error}", rows, hashes, states
+    say(f"converged at {rows[0]['applied_index']}")
+    return None, rows, hashes, states
+
+
+def _judge(
+    plan: Plan,
+    histories: dict[str, list[Operation]],
+    states: dict[str, dict[str, Any]],
+    say: Callable[[str], None],
+) -> list[Verdict]:
+    verdicts = []
+    for name in plan.workloads:
+        verdict = WORKLOADS[name].check(histories[name], states.get(name, {}))
+        verdicts.append(verdict)
+        say(f"{name}: {'ok' if verdict.ok else 'ANOMALIES'} {verdict.figures}")
+    return verdicts
+
+
+def _report(
+    plan: Plan,
+    cluster: ChaosCluster,
+    began_ns: int,
+    nemesis: Nemesis,
+    histories: dict[str, list[Operation]],
+    ends: dict[str, dict[str, Any]],
+    converged: str | None,
+    rows: list[dict[str, object]],
+    hashes: dict[str, list[Any]],
+    verdicts: list[Verdict],
+) -> dict[str, Any]:
+    everything = [op for history in histories.values() for op in history]
+    hash_equal = len(hashes) == len(cluster.nodes) and len({str(h) for h in hashes.values()}) == 1
+    problems = [f"not converged: {converged}"] if converged else []
+    if not hash_equal and not converged:
+        problems.append(f"state hashes differ: {hashes}")
+    problems += [f"{v.name}: {text}" for v in verdicts for text in v.anomalies]
+    problems += [f"fault {s.fault.kind}: {s.failure}" for s in nemesis.strikes if s.failure]
+    for name, end in ends.items():
+        problems += [f"{name}: client stuck: {who}" for who in end["stuck"]]
+        problems += [f"{name}: {text}" for text in end["failures"]]
+    for name, history in histories.items():
+        if not any(op.outcome == "ok" for op in history):
+            problems.append(f"{name}: not one operation succeeded")
+    document = {
+        "ok": not problems,
+        "seed": plan.seed,
+        "minutes": plan.minutes,
+        "network": cluster.network.kind,
+        "nodes": len(cluster.nodes),
+        "faults": len(nemesis.strikes),
+        "hash_equal": hash_equal,
+        "problems": problems,
+        "operations": {name: operations(history) for name, history in histories.items()},
+        "failovers_ms": failovers_ms(nemesis.strikes, everything),
+        "verdicts": {verdict.name: verdict.document() for verdict in verdicts},
+        "clients": ends,
+        "fault_log": [strike.document(began_ns) for strike in nemesis.strikes],
+        "kinds": sorted({strike.fault.kind for strike in nemesis.strikes}),
+        "kinds_known": len(KINDS),
+        "statuses": [{key: str(value) for key, value in row.items()} for row in rows],
+    }
+    if problems:
+        document["logs"] = {node.node_id: node.log_tail(40) for node in cluster.nodes}
+    return document
