@@ -23,7 +23,7 @@ export PYTHONPATH := $(CURDIR)/python
 # The toolchain reads the pinned DuckDB source from a cache outside the tree; see cpp/cmake/fetch_duckdb.py.
 DUCKDB = $(shell $(PYTHON) cpp/cmake/fetch_duckdb.py)
 
-.PHONY: help chaos build stress test test-core test-tsan lint format demo sim wheel clean deps
+.PHONY: help chaos configure build stress test test-core test-tsan lint format demo sim wheel clean deps
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,8 +40,10 @@ $(VENV)/.complete: pyproject.toml
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group dev
 	@touch $@
 
-build: deps ## Build the loadable extension (host-linked)
+configure: deps
 	@cmake -S . -B $(BUILD) -G Ninja -DQUACK_DUCKDB_SOURCE=$(DUCKDB) $(CMAKE_ARGS) >build/configure.log || (cat build/configure.log; false)
+
+build: configure ## Build the loadable extension (host-linked)
 	@cmake --build $(BUILD) -j $(JOBS) --target quack_trampoline
 
 test-core: build/.deps ## Layers below DuckDB and the simulator, with ASan and UBSan; no DuckDB needed
@@ -62,11 +64,12 @@ stress: build ## Random concurrent writers and DDL on three replicas; not part o
 	@cmake --build $(BUILD) -j $(JOBS) --target quack_catalog_test
 	@$(PY) -m pytest tests/python/catalog/test_stress.py
 
-lint: deps ## clang-format, ruff, mypy and the project's own rules
+lint: configure ## clang-format, clang-tidy, ruff, mypy and the project's own rules
 	@$(PY) tests/lint/tidy.py
 	@git ls-files 'cpp/*.cpp' 'cpp/*.hpp' 'tests/*.cpp' 'tests/*.hpp' | xargs -r $(VENV)/bin/clang-format --dry-run --Werror
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
+	@$(PY) tests/lint/clang_tidy.py --build $(BUILD) --jobs $(JOBS)
 
 format: deps ## Rewrite the sources in the project's format
 	@git ls-files 'cpp/*.cpp' 'cpp/*.hpp' 'tests/*.cpp' 'tests/*.hpp' | xargs -r $(VENV)/bin/clang-format -i

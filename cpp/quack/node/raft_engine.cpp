@@ -157,7 +157,7 @@ Status RaftEngine::Parts::CatchUpLog(storage::RecoveredGroup &group, const Appli
 	if (status.IsOk()) {
 		status = log.Sync();
 	}
-	group.snapshot = position;
+	group.snapshot = std::move(position);
 	group.first_index = applied.index + 1;
 	group.last_index = applied.index;
 	return status;

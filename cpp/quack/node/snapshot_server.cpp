@@ -70,19 +70,15 @@ void SnapshotServer::Chunk(std::string body, transport::Responder respond) {
 }
 
 void SnapshotServer::Push(Request request) {
-	bool is_refused = false;
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		is_refused = is_stopping || requests.size() >= REQUESTS_MAX;
-		if (!is_refused) {
+		if (!is_stopping && requests.size() < REQUESTS_MAX) {
 			requests.push_back(std::move(request));
+			changed.notify_one();
+			return;
 		}
 	}
-	if (is_refused) {
-		request.respond(Status(ErrorCode::Overloaded, "node '" + config.node_id + "' serves too many snapshots"));
-		return;
-	}
-	changed.notify_one();
+	request.respond(Status(ErrorCode::Overloaded, "node '" + config.node_id + "' serves too many snapshots"));
 }
 
 void SnapshotServer::Run() {

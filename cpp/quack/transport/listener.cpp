@@ -184,7 +184,8 @@ void InboundHandshake::SortBeforeTls() {
 		is_tls_started = true;
 		core.tls.Refresh(false);
 		auto channel = std::make_unique<TlsChannel>(core.tls.Current(), TlsChannel::Side::Server, "");
-		connection->StartTls(std::move(channel), std::string(std::move(first_bytes)));
+		auto already_read = std::move(first_bytes);
+		connection->StartTls(std::move(channel), already_read);
 		return;
 	}
 	if (LooksLikeHttp(first_bytes)) {

@@ -1,7 +1,7 @@
 #include "quack/transport/outbound_session.hpp"
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
 
 namespace quack {
 namespace transport {
@@ -24,6 +24,13 @@ private:
 	const std::shared_ptr<MessageQueue> queue;
 	const Lane lane;
 };
+
+//! 0 when the text is no number.
+int ParseNumber(const std::string &text) {
+	int number = 0;
+	std::from_chars(text.data(), text.data() + text.size(), number);
+	return number;
+}
 
 Status StatusFromWire(int code, std::string words) {
 	auto is_known = code > 0 && code <= static_cast<int>(ErrorCode::Internal);
@@ -180,8 +187,8 @@ void OutboundSession::OnHeaders(int32_t stream, const Http2Headers &headers) {
 	if (entry == exchanges.end()) {
 		return;
 	}
-	entry->second.http_status = std::atoi(FindHeader(headers, ":status").c_str());
-	entry->second.error_code = std::atoi(FindHeader(headers, ERROR_HEADER).c_str());
+	entry->second.http_status = ParseNumber(FindHeader(headers, ":status"));
+	entry->second.error_code = ParseNumber(FindHeader(headers, ERROR_HEADER));
 }
 
 void OutboundSession::OnData(int32_t stream, ByteView bytes) {
