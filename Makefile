@@ -17,13 +17,14 @@ TESTS ?= tests/python tests/e2e
 BUILD := build/cmake
 CORE := build/core
 TSAN := build/tsan
+RELEASE := build/release
 VENV := build/venv
 PY := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)/python
 # The toolchain reads the pinned DuckDB source from a cache outside the tree; see cpp/cmake/fetch_duckdb.py.
 DUCKDB = $(shell $(PYTHON) cpp/cmake/fetch_duckdb.py)
 
-.PHONY: help chaos configure build stress test test-core test-tsan lint format demo sim wheel clean deps
+.PHONY: help chaos configure build stress test test-core test-tsan test-release lint format demo sim wheel clean deps
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -89,6 +90,15 @@ chaos: build ## Real nodes under drawn faults, judged by checkers: MINUTES=2 SEE
 wheel: deps ## Self-contained extension (DuckDB linked in, built once into the cache) and a wheel in wheels/
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group wheel
 	@$(PY) cpp/cmake/build_wheel.py --jobs $(JOBS)
+
+test-release: deps ## The tests of `make test` that load the extension, against a self-contained one: TESTS=…
+	@$(PY) cpp/cmake/build_wheel.py --jobs $(JOBS) --only-duckdb
+	@cmake -S . -B $(RELEASE) -G Ninja -DQUACK_DUCKDB_SOURCE=$(DUCKDB) -DQUACK_SELF_CONTAINED=ON \
+		-DQUACK_DUCKDB_STATIC=$$($(PY) cpp/cmake/build_wheel.py --print-archive) -DQUACK_NATIVE_DIR=$(CURDIR)/$(RELEASE)/native >/dev/null
+	@cmake --build $(RELEASE) -j $(JOBS) --target quack_impl quack_catalog_test
+	@QUACK_EXTENSION=$(CURDIR)/$(RELEASE)/native/quack.duckdb_extension \
+		QUACK_CATALOG_TEST_EXTENSION=$(CURDIR)/$(RELEASE)/catalog_test/quack.duckdb_extension \
+		$(PY) -m pytest --ignore=tests/python/catalog/test_stress.py $(TESTS)
 
 clean: ## Remove everything that was built in the tree
 	@rm -rf build python/quack/_native

@@ -28,10 +28,15 @@ def run(*command: object, **options: object) -> None:
     subprocess.run([str(part) for part in command], check=True, stdout=sys.stderr, **options)
 
 
+def archive_path(pin: dict[str, str]) -> pathlib.Path:
+    folder = fetch_duckdb.cache_dir() / f"duckdb-{pin['version']}-static"
+    return folder / "src" / "libduckdb_static.a"
+
+
 def static_duckdb(source: pathlib.Path, pin: dict[str, str], jobs: int) -> pathlib.Path:
     """Build libduckdb_static.a in one fixed folder: ccache keys on it, a second build is free."""
-    folder = fetch_duckdb.cache_dir() / f"duckdb-{pin['version']}-static"
-    archive = folder / "src" / "libduckdb_static.a"
+    archive = archive_path(pin)
+    folder = archive.parents[1]
     if (folder / ".complete").exists() and archive.exists():
         return archive
     definitions = {
@@ -89,8 +94,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only-duckdb", action="store_true", help="stop after the static library")
+    parser.add_argument("--print-archive", action="store_true", help="name the static library")
     arguments = parser.parse_args()
     pin = json.loads(fetch_duckdb.PIN_FILE.read_text())
+    if arguments.print_archive:
+        print(archive_path(pin))
+        return 0
     source = fetch_duckdb.fetch(pin)
     archive = static_duckdb(source, pin, arguments.jobs)
     if arguments.only_duckdb:

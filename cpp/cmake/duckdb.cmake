@@ -45,3 +45,36 @@ function(quack_precompile_duckdb target)
     <set>)
   set_property(GLOBAL PROPERTY QUACK_PCH_OWNER ${target})
 endfunction()
+
+# quack_append_footer(<target> <file>): DuckDB's 512-byte metadata footer, after linking.
+function(quack_append_footer target file)
+  set(platform_file ${CMAKE_BINARY_DIR}/platform.txt)
+  file(WRITE ${platform_file} "${QUACK_DUCKDB_PLATFORM}")
+  add_custom_command(
+    TARGET ${target}
+    POST_BUILD
+    COMMAND ${CMAKE_COMMAND} -E copy $<TARGET_FILE:${target}> ${file}.tmp
+    COMMAND
+      ${CMAKE_COMMAND} -DABI_TYPE=CPP -DEXTENSION=${file}.tmp -DPLATFORM_FILE=${platform_file}
+      -DVERSION_FIELD=${QUACK_DUCKDB_DESCRIBE} -DEXTENSION_VERSION=${PROJECT_VERSION}
+      -DNULL_FILE=${QUACK_DUCKDB_SOURCE}/scripts/null.txt -P ${QUACK_DUCKDB_SOURCE}/scripts/append_metadata.cmake
+    COMMAND ${CMAKE_COMMAND} -E rename ${file}.tmp ${file}
+    VERBATIM)
+endfunction()
+
+# quack_link_duckdb(<target>): self-contained, DuckDB inside; every symbol must be found at link time.
+function(quack_link_duckdb target)
+  if(NOT EXISTS "${QUACK_DUCKDB_STATIC}")
+    message(FATAL_ERROR "QUACK_SELF_CONTAINED needs QUACK_DUCKDB_STATIC; run `make wheel`.")
+  endif()
+  target_link_libraries(${target} PRIVATE ${QUACK_DUCKDB_STATIC} Threads::Threads ${CMAKE_DL_LIBS})
+  target_link_options(${target} PRIVATE -Wl,-z,defs -Wl,-s -Wl,--gc-sections -Wl,--exclude-libs,ALL)
+endfunction()
+
+# quack_add_trampoline(<target> <file>): the small loadable file in front of <file>.impl.so.
+function(quack_add_trampoline target file)
+  add_library(${target} MODULE ${CMAKE_SOURCE_DIR}/cpp/trampoline.cpp)
+  target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
+  set_target_properties(${target} PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden)
+  quack_append_footer(${target} ${file})
+endfunction()
