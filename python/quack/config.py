@@ -94,6 +94,11 @@ class NodeConfig(_Strict):
     election_timeout_ms: int = Field(default=500, ge=50, le=60_000)
     heartbeat_interval_ms: int = Field(default=75, ge=5, le=20_000)
     memory_limit_mb: int | None = Field(default=None, ge=64)
+    #: A checkpoint starts after so many applied bytes, or so long after the first change.
+    checkpoint_log_bytes: int | None = Field(default=None, ge=64 * 1024)
+    checkpoint_interval_ms: int | None = Field(default=None, ge=100, le=86_400_000)
+    #: Log kept behind a checkpoint for slow followers; further behind means a snapshot.
+    log_tail_bytes: int | None = Field(default=None, ge=0)
 
     def node_id(self) -> str:
         """Read the node's name from ``node_id_path``."""
@@ -130,6 +135,10 @@ class NodeConfig(_Strict):
             "heartbeat_interval_ms": self.heartbeat_interval_ms,
             "log_level": self.log_level,
         }
+        for name in ("checkpoint_log_bytes", "checkpoint_interval_ms", "log_tail_bytes"):
+            value = getattr(self, name)
+            if value is not None:  # else the extension's default
+                document[name] = value
         if mode.tls is not None:
             document["tls"] = {
                 "cert_file": str(mode.tls.cert_file),

@@ -1,4 +1,4 @@
-"""Entry point: `python -m chaos soak --minutes 2 --seed 7`.
+"""Entry point: `python -m chaos soak --minutes 2 --seed 7`; other runs: commits, loss, failovers.
 
 The last line of standard output is one JSON object with `ok` and the figures; the exit code is 0
 only when `ok` is true. The whole report, the histories and, after a failure, the nodes' logs and
@@ -16,9 +16,10 @@ import sys
 import time
 from typing import Any
 
-from chaos import soak
+from chaos import commit_kills, failovers, lossy, soak
 from chaos.nemesis import KINDS
-from chaos.workloads import WORKLOADS
+from chaos.stage import stage
+from chaos.workloads import SOAK
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -26,9 +27,15 @@ def _parser() -> argparse.ArgumentParser:
     modes = parser.add_subparsers(dest="mode", required=True)
     main = modes.add_parser("soak", help="all workloads under drawn faults")
     main.add_argument("--minutes", type=float, default=2.0)
-    main.add_argument("--workloads", default=",".join(WORKLOADS))
+    main.add_argument("--workloads", default=",".join(SOAK))
     main.add_argument("--kinds", default="", help=f"of faults: {','.join(KINDS)}")
     main.add_argument("--clients", type=int, default=3, help="per workload")
+    commits = modes.add_parser("commits", help="the leader dies or pauses inside COMMIT")
+    commits.add_argument("--rounds", type=int, default=1000)
+    loss = modes.add_parser("loss", help="forwarded inserts while a fifth of all packets is lost")
+    loss.add_argument("--rows", type=int, default=100_000)
+    kills = modes.add_parser("failovers", help="time from SIGKILL of the leader to the next write")
+    kills.add_argument("--failovers", type=int, default=50)
     for mode in modes.choices.values():
         mode.add_argument("--seed", type=int, default=None)
         mode.add_argument("--dir", type=pathlib.Path, default=pathlib.Path("build/chaos"))
@@ -43,7 +50,10 @@ def _say(text: str) -> None:
 def _summary(report: dict[str, Any]) -> dict[str, Any]:
     """The report without its long lists."""
     short = {k: v for k, v in report.items() if not isinstance(v, dict | list)}
-    short["problems"] = report.get("problems", [])[:5]
+    short["problems"] = [text[:600] for text in report.get("problems", [])[:5]]
+    for name in ("first_write_ms", "every_client_ms", "told", "commit_ms"):
+        if name in report:
+            short[name] = report[name]
     if "verdicts" in report:
         short["verdicts"] = {name: one["ok"] for name, one in report["verdicts"].items()}
     if "operations" in report:
@@ -55,6 +65,19 @@ def _summary(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(arguments: argparse.Namespace, folder: pathlib.Path) -> dict[str, Any]:
+    if arguments.mode == "soak":
+        return _soak(arguments, folder)
+    seed = arguments.seed
+    settings = lossy.SETTINGS if arguments.mode == "loss" else None
+    with stage(folder, seed, arguments.network, settings) as cluster:
+        if arguments.mode == "commits":
+            return commit_kills.run(cluster, seed, arguments.rounds, _say)
+        if arguments.mode == "loss":
+            return lossy.run(cluster, folder, seed, arguments.rows, _say)
+        return failovers.run(cluster, seed, arguments.failovers, _say)
+
+
+def _soak(arguments: argparse.Namespace, folder: pathlib.Path) -> dict[str, Any]:
     plan = soak.Plan(
         seed=arguments.seed,
         minutes=arguments.minutes,

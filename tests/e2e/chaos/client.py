@@ -1,7 +1,7 @@
 """A process of clients of one workload: real DuckDB sessions, every operation recorded.
 
 Standard input brings one line of JSON that describes the clients; the process works until its
-standard input ends, then finishes what is under way and prints one line of JSON with its counts.
+standard input ends (or its number of operations is done), then finishes what is under way and prints one line of JSON with its counts.
 
 Outcomes: no error is "ok". An error with the code `outcome_unknown` is "unknown"; the client then
 asks `quack_transaction_outcome` when the error names the transaction. **Any other error means that
@@ -35,7 +35,7 @@ def open_session(setup: dict[str, Any], number: int, consistency: str) -> Sessio
     """Open a session that starts with the node of its number and knows the others."""
     folder = pathlib.Path(setup["folder"])
     addresses = [tuple(one) for one in setup["addresses"]]
-    turn = number % len(addresses)
+    turn = number % len(addresses) if setup["spread"] else 0
     session = connect(config={"threads": 1})
     session.execute(f"SET quack_request_timeout_ms = {setup['timeout_ms']}")
     session.execute(
@@ -99,7 +99,10 @@ class Worker(threading.Thread):
     def _work(self) -> None:
         session: Session | None = None
         think_s = self.setup["think_ms"] / 1000
-        while not self.stop.wait(self.client.draw.uniform(0, 2 * think_s)):
+        bound = self.setup["operations"] or sys.maxsize
+        while self.client.count < bound:
+            if self.stop.wait(self.client.draw.uniform(0, 2 * think_s)):
+                break
             if session is None:
                 session = self._open()
                 continue
@@ -157,7 +160,11 @@ def main() -> int:
     for worker in workers:
         worker.start()
     print("ready", flush=True)
-    sys.stdin.read()
+    if setup["operations"]:
+        for worker in workers:
+            worker.join()
+    else:
+        sys.stdin.read()
     for worker in workers:
         worker.stop.set()
     deadline = time.monotonic() + setup["patience_s"]

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pathlib
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import duckdb
 
-from chaos.cluster import OBSERVER, ChaosCluster
+from chaos.cluster import ChaosCluster
 from chaos.history import Operation, Verdict, load
 from chaos.nemesis import KINDS, Nemesis, draw_faults
-from chaos.network import open_network
 from chaos.report import failovers_ms, operations
+from chaos.stage import CLIENT_HOST, ClientProcess, draw_settings, stage
 from chaos.workloads import WORKLOADS
 
-CLIENT_HOST = "c0"
 #: How long the cluster may take to agree after everything is healed.
 CONVERGE_S = 90.0
 
@@ -38,76 +34,14 @@ class Plan:
     clients: int = 3
     think_ms: int = 40
     timeout_ms: int = 10_000
-    settings: dict[str, object] = dataclasses.field(default_factory=dict)
-
-
-class ClientProcess:
-    """A started `chaos.client`."""
-
-    def __init__(self, plan: Plan, cluster: ChaosCluster, workload: str, began: float) -> None:
-        self.workload = workload
-        self.history = plan.folder / f"{workload}.jsonl"
-        self.log = (plan.folder / f"{workload}.log").open("w")
-        self.process = subprocess.Popen(
-            [*cluster.network.command(CLIENT_HOST), sys.executable, "-m", "chaos.client"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-            start_new_session=True,
-        )
-        setup = {
-            "folder": str(cluster.folder),
-            "addresses": [cluster.network.dial(CLIENT_HOST, n.node_id) for n in cluster.nodes],
-            "workload": workload,
-            "history": str(self.history),
-            "seed": plan.seed,
-            "clients": plan.clients,
-            "first_number": 100 * (1 + list(WORKLOADS).index(workload)),
-            "think_ms": plan.think_ms,
-            "timeout_ms": plan.timeout_ms,
-            "patience_s": 3 * plan.timeout_ms / 1000 + 45,
-            "began": began,
-        }
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps(setup) + "\n")
-        self.process.stdin.flush()
-        if self.process.stdout.readline().strip() != "ready":
-            raise RuntimeError(f"the clients of {workload} did not start: see {self.log.name}")
-
-    def ask_to_stop(self) -> None:
-        """Let the clients finish what is under way."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-
-    def finish(self) -> dict[str, Any]:
-        """Wait for the end; return the process's own report."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        self.process.wait()
-        self.process.stdout.close()
-        self.log.close()
-        if not line:
-            return {"stuck": [], "failures": [f"ended with code {self.process.returncode}"]}
-        return dict(json.loads(line))
-
-    def end(self) -> None:
-        """Take the process down, whatever it does."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
 
 
 def run(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     """Run the plan; returns the report with its verdict in `ok`."""
     plan.folder.mkdir(parents=True, exist_ok=True)
-    network = open_network(["n0", "n1", "n2"], [CLIENT_HOST, OBSERVER], plan.seed, plan.network)
-    try:
-        network.enter(OBSERVER)
-        with ChaosCluster.on(network, plan.folder / "cluster", plan.settings) as cluster:
-            return _run(plan, cluster, say)
-    finally:
-        network.close()
+    settings = draw_settings(plan.seed)
+    with stage(plan.folder, plan.seed, plan.network, settings) as cluster:
+        return {**_run(plan, cluster, say), "settings": settings}
 
 
 def _run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> dict[str, Any]:
@@ -121,7 +55,17 @@ def _run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> dict[
     clients = []
     try:
         for name in plan.workloads:
-            clients.append(ClientProcess(plan, cluster, name, began))
+            clients.append(
+                ClientProcess(
+                    cluster,
+                    plan.folder,
+                    name,
+                    seed=plan.seed,
+                    clients=plan.clients,
+                    think_ms=plan.think_ms,
+                    timeout_ms=plan.timeout_ms,
+                )
+            )
         longest = min(30.0, plan.minutes * 60 / 8)
         faults = draw_faults(plan.seed, plan.minutes * 60, plan.kinds, longest)
         nemesis = Nemesis(cluster, [CLIENT_HOST], faults, began + plan.minutes * 60)

@@ -187,6 +187,15 @@ class Rows(Workload):
         return check_rows(history, final)
 
 
+class SingleRows(Rows):
+    """Nothing but single rows, without reads: for runs that bring reads of their own."""
+
+    name = "single_rows"
+
+    def next(self, client: Client) -> Operation:
+        return Operation(client.name, "insert", 0, [client.unique(), 1])
+
+
 class Bank(Workload):
     """Transfers between accounts in two tables, with a ledger; reads of all in one snapshot."""
 
@@ -327,5 +336,7 @@ class Counters(Workload):
 
 
 WORKLOADS: dict[str, Workload] = {
-    one.name: one for one in (Registers(), Rows(), Bank(), Lists(), Counters())
+    one.name: one for one in (Registers(), Rows(), Bank(), Lists(), Counters(), SingleRows())
 }
+#: What the main run does at once.
+SOAK = ["registers", "rows", "bank", "lists", "counter"]
