@@ -154,7 +154,7 @@ def run(
             continue
         commits += now
         quiet = [one.spent_ms for one in commits[-60:] if one.outcome == "ok"]
-        usual_ms = min(60.0, max(4.0, quantile(quiet, 0.3)))
+        usual_ms = min(100.0, max(4.0, quantile(quiet, 0.3)))
         problems += _settle(cluster, number, now)
         if number % 20 == 19 or number + 1 == rounds:
             told = Counter(one.outcome for one in commits)
@@ -164,8 +164,8 @@ def run(
 
 def _strike(cluster: ChaosCluster, leader: ChaosNode, pause_s: float | None) -> None:
     if pause_s is None:
-        cluster.forget(leader)
         leader.kill()
+        cluster.forget(leader)
         leader.start()
     else:
         leader.pause()
