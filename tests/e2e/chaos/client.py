@@ -31,6 +31,33 @@ from quack.extension import connect
 _TOKEN = re.compile(r"\b[0-9a-f]{32}\b")
 
 
+class SharedSessions:
+    """Opens sessions; where many are wanted, some share one DuckDB instance and its attachment."""
+
+    def __init__(self, setup: dict[str, Any]) -> None:
+        self.setup = setup
+        self._lock = threading.Lock()
+        self._instances: dict[int, Session] = {}
+        self._left = setup["operations"] or sys.maxsize
+
+    def take_turn(self) -> bool:
+        """Return whether another operation may begin; False when the number is used up."""
+        with self._lock:
+            self._left -= 1
+            return self._left >= 0
+
+    def open(self, number: int, consistency: str) -> Session:
+        """Return a session of its own for a client."""
+        share = self.setup["sessions_per_instance"]
+        if share == 1:
+            return open_session(self.setup, number, consistency)
+        with self._lock:
+            place = number // share
+            if place not in self._instances:
+                self._instances[place] = open_session(self.setup, number, consistency)
+            return self._instances[place].cursor()
+
+
 def open_session(setup: dict[str, Any], number: int, consistency: str) -> Session:
     """Open a session that starts with the node of its number and knows the others."""
     folder = pathlib.Path(setup["folder"])
@@ -75,9 +102,12 @@ def resolve(session: Session, token: str, patience_s: float) -> str:
 class Worker(threading.Thread):
     """One client: its session, its operations one after the other."""
 
-    def __init__(self, setup: dict[str, Any], number: int, recorder: Recorder) -> None:
+    def __init__(
+        self, setup: dict[str, Any], number: int, recorder: Recorder, sessions: SharedSessions
+    ) -> None:
         super().__init__(name=f"{setup['workload']}-{number}")
         self.setup = setup
+        self.sessions = sessions
         self.recorder = recorder
         self.stop = threading.Event()
         self.workload = WORKLOADS[setup["workload"]]
@@ -99,13 +129,12 @@ class Worker(threading.Thread):
     def _work(self) -> None:
         session: Session | None = None
         think_s = self.setup["think_ms"] / 1000
-        bound = self.setup["operations"] or sys.maxsize
-        while self.client.count < bound:
-            if self.stop.wait(self.client.draw.uniform(0, 2 * think_s)):
-                break
+        while not self.stop.wait(self.client.draw.uniform(0, 2 * think_s)):
             if session is None:
                 session = self._open()
                 continue
+            if not self.sessions.take_turn():
+                break
             self.client.count += 1
             self.client.elapsed_s = time.monotonic() - self.setup["began"]
             operation = self.workload.next(self.client)
@@ -121,7 +150,7 @@ class Worker(threading.Thread):
     def _open(self) -> Session | None:
         try:
             consistency = "linearizable" if self.client.fresh else "session"
-            return open_session(self.setup, self.number, consistency)
+            return self.sessions.open(self.number, consistency)
         except duckdb.Error:
             return None  # no node can be reached at present
 
@@ -156,7 +185,8 @@ class Worker(threading.Thread):
 def main() -> int:
     setup = json.loads(sys.stdin.readline())
     recorder = Recorder(pathlib.Path(setup["history"]))
-    workers = [Worker(setup, number, recorder) for number in range(setup["clients"])]
+    sessions = SharedSessions(setup)
+    workers = [Worker(setup, n, recorder, sessions) for n in range(setup["clients"])]
     for worker in workers:
         worker.start()
     print("ready", flush=True)

@@ -23,6 +23,8 @@ from chaos.report import latencies_ms
 from chaos.stage import CLIENT_HOST, ClientProcess
 from chaos.workloads import WORKLOADS
 
+Disturb = Callable[[ChaosCluster, threading.Event, list[str]], None]
+
 #: So small that a follower that is away for a moment needs a snapshot.
 SETTINGS: dict[str, object] = {
     "log_tail_bytes": 0,
@@ -30,7 +32,8 @@ SETTINGS: dict[str, object] = {
     "checkpoint_interval_ms": 1000,
 }
 LOSS = 0.2
-TIMEOUT_MS = 15_000
+TIMEOUT_MS = 8_000
+SESSIONS = 192
 
 
 def run(
@@ -40,19 +43,10 @@ def run(
     cluster.start()
     workload = WORKLOADS["single_rows"]
     workload.create(cluster.session(cluster.nodes[0]))
-    sessions = 64
-    each = -(-rows // (sessions * 4))
     problems: list[str] = []
     history = []
     stretches: list[dict[str, Any]] = []
-    for number, (name, disturb) in enumerate(
-        [
-            ("loss", None),
-            ("delays near the timeout", _delays),
-            ("leader restart", _restart_leader),
-            ("snapshot install", _snapshot),
-        ]
-    ):
+    for number, (name, share, disturb) in enumerate(STRETCHES):
         leader = cluster.wait_leader(60)
         follower = next(node for node in cluster.nodes if node is not leader)
         begun = time.monotonic()
@@ -61,12 +55,13 @@ def run(
             folder,
             "single_rows",
             seed=seed + number,
-            clients=sessions,
+            clients=SESSIONS,
+            sessions_per_instance=16,
             think_ms=0,
             timeout_ms=TIMEOUT_MS,
-            operations=each,
+            operations=round(rows * share),
             start_with=follower.node_id,
-            first_number=number * 100,
+            first_number=number * SESSIONS,
             name=f"inserts-{number}",
         )
         noted: list[str] = []
@@ -132,7 +127,7 @@ def run(
 
 
 def _guarded(
-    disturb: Callable[[ChaosCluster, threading.Event, list[str]], None],
+    disturb: Disturb,
     cluster: ChaosCluster,
     end: threading.Event,
     noted: list[str],
@@ -153,21 +148,21 @@ def _lose(cluster: ChaosCluster) -> None:
 
 
 def _delays(cluster: ChaosCluster, end: threading.Event, noted: list[str]) -> None:
-    """Answers to clients take from nothing to a little more than the clients wait; links break."""
-    while not end.wait(2):
+    """By turns, pieces of answers take up to nearly the time that clients wait, and get lost."""
+    while not end.wait(3):
         for node in cluster.nodes:
             cluster.network.shape(
-                CLIENT_HOST, node.node_id, delay_ms=[0, 0.6 * TIMEOUT_MS], lose_answers=0.02
+                CLIENT_HOST, node.node_id, delay_ms=[0, 0.45 * TIMEOUT_MS], lose_answers=0.02
             )
         noted.append("delay")
-        if end.wait(TIMEOUT_MS / 1000):
+        if end.wait(5):
             return
         for node in cluster.nodes:
             cluster.network.shape(CLIENT_HOST, node.node_id, heal=True)
 
 
 def _restart_leader(cluster: ChaosCluster, end: threading.Event, noted: list[str]) -> None:
-    while not end.wait(5):
+    while not end.wait(8):
         leader = cluster.leader()
         if not isinstance(leader, ChaosNode):
             continue
@@ -201,3 +196,12 @@ def _snapshot(cluster: ChaosCluster, end: threading.Event, noted: list[str]) -> 
 def snapshots_installed(node: ChaosNode) -> int:
     """Count what the node's log says."""
     return node.log_file.read_text(errors="replace").count("snapshot_installed")
+
+
+#: Name, share of the rows, and what happens beside the loss.
+STRETCHES: list[tuple[str, float, Disturb | None]] = [
+    ("loss", 0.66, None),
+    ("delays near the timeout", 0.04, _delays),
+    ("leader restart", 0.15, _restart_leader),
+    ("snapshot install", 0.15, _snapshot),
+]

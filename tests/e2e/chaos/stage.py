@@ -63,6 +63,7 @@ class ClientProcess:
         timeout_ms: int,
         operations: int | None = None,
         start_with: str | None = None,
+        sessions_per_instance: int = 1,
         first_number: int | None = None,
         name: str | None = None,
     ) -> None:
@@ -76,8 +77,9 @@ class ClientProcess:
             clients: number of sessions.
             think_ms: mean pause of a client between operations.
             timeout_ms: the sessions' request timeout.
-            operations: per client; without it the clients work until asked to stop.
+            operations: of all clients together; without it they work until asked to stop.
             start_with: node that all clients try first; otherwise they spread.
+            sessions_per_instance: how many clients share a DuckDB instance and its attachment.
             first_number: makes the values of this process unique in the run.
             name: of its files; the workload's by default.
 
@@ -104,8 +106,11 @@ class ClientProcess:
             "history": str(self.history),
             "seed": seed,
             "clients": clients,
+            "sessions_per_instance": sessions_per_instance,
             "operations": operations,
-            "first_number": first_number or 100 * (1 + list(WORKLOADS).index(workload)),
+            "first_number": 100 * (1 + list(WORKLOADS).index(workload))
+            if first_number is None
+            else first_number,
             "think_ms": think_ms,
             "timeout_ms": timeout_ms,
             "patience_s": 3 * timeout_ms / 1000 + 45,
