@@ -12,6 +12,8 @@ ROWS ?= 336776
 MINUTES ?= 2
 SEED ?=
 KINDS ?=
+ROUNDS ?= 1000
+FAILOVERS ?= 50
 TESTS ?= tests/python tests/e2e
 
 BUILD := build/cmake
@@ -21,10 +23,11 @@ RELEASE := build/release
 VENV := build/venv
 PY := $(VENV)/bin/python
 export PYTHONPATH := $(CURDIR)/python
+CHAOS = PYTHONPATH=$(CURDIR)/python:$(CURDIR)/tests/e2e $(PY) -m chaos $(if $(SEED),--seed $(SEED))
 # The toolchain reads the pinned DuckDB source from a cache outside the tree; see cpp/cmake/fetch_duckdb.py.
 DUCKDB = $(shell $(PYTHON) cpp/cmake/fetch_duckdb.py)
 
-.PHONY: help chaos configure build stress test test-core test-tsan test-release lint format demo sim wheel clean deps
+.PHONY: help chaos chaos-commits chaos-loss chaos-failovers configure build stress test test-core test-tsan test-release lint format demo sim wheel clean deps
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -85,7 +88,17 @@ sim: build/.deps ## Deterministic simulation of the consensus core: SEEDS=1000 F
 	@build/sim/tests/sim/quack_sim --seeds $(SEEDS) --first-seed $(FIRST_SEED) --canaries
 
 chaos: build ## Real nodes under drawn faults, judged by checkers: MINUTES=2 SEED=… KINDS=kill,pause,…
-	@PYTHONPATH=python:tests/e2e $(PY) -m chaos soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))
+	@$(CHAOS) soak --minutes $(MINUTES) $(if $(KINDS),--kinds $(KINDS))
+
+chaos-commits: build ## Kill or pause the leader inside COMMIT: ROUNDS=1000 SEED=…
+	@$(CHAOS) commits --rounds $(ROUNDS)
+
+chaos-loss: ROWS = 100000
+chaos-loss: build ## Forwarded inserts while a fifth of all packets is lost: ROWS=100000 SEED=…
+	@$(CHAOS) loss --rows $(ROWS)
+
+chaos-failovers: build ## Time from SIGKILL of the leader to the next accepted write: FAILOVERS=50 SEED=…
+	@$(CHAOS) failovers --failovers $(FAILOVERS)
 
 wheel: deps ## Self-contained extension (DuckDB linked in, built once into the cache) and a wheel in wheels/
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group wheel

@@ -1,4 +1,4 @@
-"""Entry point: `python -m chaos soak --minutes 2 --seed 7`; other runs: commits, loss, failovers.
+"""Entry point: `python -m chaos --seed 7 soak --minutes 2`; other runs: commits, loss, failovers.
 
 The last line of standard output is one JSON object with `ok` and the figures; the exit code is 0
 only when `ok` is true. The whole report, the histories and, after a failure, the nodes' logs and
@@ -24,6 +24,11 @@ from chaos.workloads import SOAK
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--seed", type=int, help="draws everything; chosen and printed when omitted"
+    )
+    parser.add_argument("--dir", type=pathlib.Path, default=pathlib.Path("build/chaos"))
+    parser.add_argument("--network", default="auto", choices=["auto", "namespaces", "loopback"])
     modes = parser.add_subparsers(dest="mode", required=True)
     main = modes.add_parser("soak", help="all workloads under drawn faults")
     main.add_argument("--minutes", type=float, default=2.0)
@@ -36,10 +41,6 @@ def _parser() -> argparse.ArgumentParser:
     loss.add_argument("--rows", type=int, default=100_000)
     kills = modes.add_parser("failovers", help="time from SIGKILL of the leader to the next write")
     kills.add_argument("--failovers", type=int, default=50)
-    for mode in modes.choices.values():
-        mode.add_argument("--seed", type=int, default=None)
-        mode.add_argument("--dir", type=pathlib.Path, default=pathlib.Path("build/chaos"))
-        mode.add_argument("--network", default="auto", choices=["auto", "namespaces", "loopback"])
     return parser
 
 

@@ -18,7 +18,7 @@ def run_chaos(tmp_path: pathlib.Path, *words: str, timeout_s: float = 280) -> di
     """Run the harness as its own process; returns its JSON line, and fails with it when not ok."""
     path = os.pathsep.join([str(ROOT / "python"), str(ROOT / "tests" / "e2e")])
     done = subprocess.run(
-        [sys.executable, "-m", "chaos", *words, "--dir", str(tmp_path)],
+        [sys.executable, "-m", "chaos", "--dir", str(tmp_path), *words],
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -36,7 +36,7 @@ def run_chaos(tmp_path: pathlib.Path, *words: str, timeout_s: float = 280) -> di
 @pytest.mark.timeout(400)
 def test_two_minutes_of_faults(tmp_path: pathlib.Path) -> None:
     seed = int(os.environ.get("CHAOS_SEED", secrets.randbelow(1 << 31)))
-    document = run_chaos(tmp_path, "soak", "--minutes", "2", "--seed", str(seed), timeout_s=390)
+    document = run_chaos(tmp_path, "--seed", str(seed), "soak", "--minutes", "2", timeout_s=390)
     assert document["faults"] >= 5
     assert document["hash_equal"]
     assert all(one["ok"] > 50 for one in document["operations"].values()), document
