@@ -28,6 +28,7 @@ class Fault:
         gap_s: quiet time before it.
         hold_s: how long it lasts.
         parameters: kind-specific, all drawn.
+        weather: what lies on every link meanwhile, as for the proxies; None for most faults.
 
     """
 
@@ -35,6 +36,7 @@ class Fault:
     gap_s: float
     hold_s: float
     parameters: dict[str, Any]
+    weather: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass
@@ -57,6 +59,7 @@ class Strike:
             "targets": self.targets,
             "hit_leader": self.hit_leader,
             "parameters": self.fault.parameters,
+            "weather": self.fault.weather,
             "failure": self.failure,
         }
 
@@ -109,6 +112,21 @@ KINDS: dict[str, tuple[int, Callable[[random.Random], dict[str, Any]]]] = {
 }
 
 
+#: Kinds that are weather themselves.
+_NETWORK = ("loss", "delay", "uneven", "cut", "half_open", "lost_answers", "refuse")
+
+
+def _weather(draw: random.Random) -> dict[str, Any]:
+    """Bad links beside another fault."""
+    return draw.choice(
+        [
+            {"delay_ms": [0, round(draw.uniform(5, 120), 1)]},
+            {"lose_answers": round(draw.uniform(0.005, 0.03), 4)},
+            {"delay_ms": [1, 30], "lose_answers": 0.01},
+        ]
+    )
+
+
 def draw_faults(
     seed: int,
     duration_s: float,
@@ -130,7 +148,9 @@ def draw_faults(
         used += gap + hold
         if used > duration_s:
             return faults
-        faults.append(Fault(kind, round(gap, 2), round(hold, 2), KINDS[kind][1](draw)))
+        parameters = KINDS[kind][1](draw)
+        weather = _weather(draw) if kind not in _NETWORK and draw.random() < 0.3 else None
+        faults.append(Fault(kind, round(gap, 2), round(hold, 2), parameters, weather))
 
 
 class Nemesis(threading.Thread):
@@ -168,8 +188,12 @@ class Nemesis(threading.Thread):
             victims = self._victims(fault, leader)
             strike.targets = [node.node_id for node in victims]
             strike.hit_leader = leader in victims
+            for source, target in self._links() if fault.weather else []:
+                self.network.shape(source, target, **(fault.weather or {}))
             strike.began = time.monotonic_ns()
-            self.say(f"{fault.kind} {strike.targets} {fault.parameters} for {fault.hold_s} s")
+            self.say(
+                f"{fault.kind} {strike.targets} {fault.parameters} for {fault.hold_s} s {fault.weather or ''}"
+            )
             getattr(self, f"_{fault.kind}")(fault, victims)
         except Exception as error:
             strike.failure = f"{type(error).__name__}: {error}"
