@@ -139,18 +139,33 @@ class ChaosCluster(LocalCluster):
         )
 
     def session(self, node: LocalNode, consistency: str = "session") -> duckdb.DuckDBPyConnection:
-        """Return the observer's session with one node, kept open between calls."""
+        """Return the observer's session with this very node, kept open between calls.
+
+        Raises:
+            duckdb.Error: the node does not answer.
+
+        """
         name = f"{node.node_id} {consistency}"
-        if name not in self._sessions:
-            opened = connect()
-            try:
-                opened.execute("SET quack_request_timeout_ms = 4000")
-                opened.execute(self.attach_sql(node, consistency=consistency))
-            except duckdb.Error:
-                opened.close()
-                raise
-            self._sessions[name] = opened
-        return self._sessions[name]
+        for _ in range(2):
+            if name not in self._sessions:
+                self._sessions[name] = self._open(node, consistency)
+            session = self._sessions[name]
+            # A client learns all voters and moves on when its node fails; an observer must not.
+            answered = session.execute("SELECT node_id FROM quack_raft_status('cp')").fetchall()
+            if answered and answered[0][0] == node.node_id:
+                return session
+            self._sessions.pop(name).close()
+        raise duckdb.IOException(f"{node.node_id} does not answer; another node did")
+
+    def _open(self, node: LocalNode, consistency: str) -> duckdb.DuckDBPyConnection:
+        opened = connect()
+        try:
+            opened.execute("SET quack_request_timeout_ms = 4000")
+            opened.execute(self.attach_sql(node, consistency=consistency))
+        except duckdb.Error:
+            opened.close()
+            raise
+        return opened
 
     def status(self, node: LocalNode) -> dict[str, object] | None:
         if not node.running() or (isinstance(node, ChaosNode) and node.paused):
