@@ -105,7 +105,7 @@ class Worker(threading.Thread):
     def __init__(
         self, setup: dict[str, Any], number: int, recorder: Recorder, sessions: SharedSessions
     ) -> None:
-        super().__init__(name=f"{setup['workload']}-{number}")
+        super().__init__(name=f"{setup['label']}-{number}")
         self.setup = setup
         self.sessions = sessions
         self.recorder = recorder

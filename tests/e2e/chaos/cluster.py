@@ -82,10 +82,13 @@ class ChaosCluster(LocalCluster):
 
     @classmethod
     def on(
-        cls, network: Network, folder: pathlib.Path, settings: dict[str, object] | None = None
+        cls,
+        network: Network,
+        folder: pathlib.Path,
+        names: list[str],
+        settings: dict[str, object] | None = None,
     ) -> ChaosCluster:
-        """Write certificates and configurations for the nodes of a network; starts nothing."""
-        names = [host for host in network.hosts if host.startswith("n")]
+        """Write certificates and configurations for nodes on hosts n0, n1, …; starts nothing."""
         ports = [network.listen(name)[1] for name in names]
         if len(set(ports)) == 1:  # one port, many hosts
             ports = list(range(ports[0], ports[0] + len(names)))

@@ -109,6 +109,7 @@ KINDS: dict[str, tuple[int, Callable[[random.Random], dict[str, Any]]]] = {
     "restart": (3, _who),
     "rolling_restart": (1, lambda draw: {}),
     "transfer": (2, _who),
+    "kill_clients": (2, lambda draw: {"pick": draw.randrange(1 << 16)}),
 }
 
 
@@ -166,6 +167,8 @@ class Nemesis(threading.Thread):
         self.faults = faults
         self.until = until
         self.strikes: list[Strike] = []
+        #: Kills one client process, starts another in its place, says which.
+        self.replace_clients: Callable[[int], str] = lambda pick: ""
         self.say: Callable[[str], None] = lambda text: None
         self.stopped = threading.Event()
         self.unavailable: set[str] = set()
@@ -208,6 +211,8 @@ class Nemesis(threading.Thread):
     def _victims(self, fault: Fault, leader: ChaosNode | None) -> list[ChaosNode]:
         """Return the victim first, and for kinds that take more than one also the next ones."""
         nodes = self.cluster.nodes
+        if fault.kind == "kill_clients":
+            return []
         who, pick = fault.parameters.get("who"), fault.parameters.get("pick", 0)
         if who is None:
             return list(nodes)
@@ -279,6 +284,10 @@ class Nemesis(threading.Thread):
         self._hold(fault)
         for node in victims:
             node.step_clock(0)
+
+    def _kill_clients(self, fault: Fault, victims: list[ChaosNode]) -> None:
+        """Clients vanish in the middle of what they do: it is rolled back, or was committed."""
+        self.replace_clients(fault.parameters["pick"])
 
     # ---- network
 

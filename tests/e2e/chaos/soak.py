@@ -36,6 +36,61 @@ class Plan:
     timeout_ms: int = 10_000
 
 
+class _Clients:
+    """The client processes of a run, those killed on the way included."""
+
+    def __init__(self, plan: Plan, cluster: ChaosCluster) -> None:
+        self.plan = plan
+        self.cluster = cluster
+        self.began = time.monotonic()
+        self.running: dict[str, ClientProcess] = {}
+        self.killed: list[ClientProcess] = []
+
+    def start(self, workload: str) -> None:
+        """Start a process of that workload; its values and clients are new ones."""
+        generation = sum(one.workload == workload for one in self.killed)
+        first = 100 * (1 + self.plan.workloads.index(workload))
+        self.running[workload] = ClientProcess(
+            self.cluster,
+            self.plan.folder,
+            workload,
+            seed=self.plan.seed,
+            clients=self.plan.clients,
+            think_ms=self.plan.think_ms,
+            timeout_ms=self.plan.timeout_ms,
+            first_number=first + generation % (100 // self.plan.clients) * self.plan.clients,
+            name=f"{workload}.{generation}" if generation else workload,
+            began=self.began,
+        )
+
+    def replace(self, pick: int) -> str:
+        """Kill the process of one workload, and start another."""
+        workload = self.plan.workloads[pick % len(self.plan.workloads)]
+        victim = self.running.pop(workload)
+        victim.end()
+        self.killed.append(victim)
+        self.start(workload)
+        return workload
+
+    def finish(self) -> dict[str, dict[str, Any]]:
+        """Let all finish what they do; return their reports."""
+        for one in self.running.values():
+            one.ask_to_stop()
+        return {name: one.finish() for name, one in self.running.items()}
+
+    def end(self) -> None:
+        """Take all down."""
+        for one in self.running.values():
+            one.end()
+
+    def histories(self) -> dict[str, list[Operation]]:
+        """Return the operations by workload."""
+        found: dict[str, list[Operation]] = {name: [] for name in self.plan.workloads}
+        for one in [*self.killed, *self.running.values()]:
+            found[one.workload] += load(one.history)
+        return found
+
+
 def run(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     """Run the plan; returns the report with its verdict in `ok`."""
     plan.folder.mkdir(parents=True, exist_ok=True)
@@ -51,38 +106,25 @@ def _run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> dict[
     for name in plan.workloads:
         WORKLOADS[name].create(session)
     began_ns = time.monotonic_ns()
-    began = time.monotonic()
-    clients = []
+    clients = _Clients(plan, cluster)
     try:
         for name in plan.workloads:
-            clients.append(
-                ClientProcess(
-                    cluster,
-                    plan.folder,
-                    name,
-                    seed=plan.seed,
-                    clients=plan.clients,
-                    think_ms=plan.think_ms,
-                    timeout_ms=plan.timeout_ms,
-                )
-            )
+            clients.start(name)
         longest = min(30.0, plan.minutes * 60 / 8)
         faults = draw_faults(plan.seed, plan.minutes * 60, plan.kinds, longest)
-        nemesis = Nemesis(cluster, [CLIENT_HOST], faults, began + plan.minutes * 60)
-        nemesis.say = lambda text: say(f"{time.monotonic() - began:7.1f} s  {text}")
+        nemesis = Nemesis(cluster, [CLIENT_HOST], faults, time.monotonic() + plan.minutes * 60)
+        nemesis.say = lambda text: say(f"{time.monotonic() - clients.began:7.1f} s  {text}")
         nemesis.unavailable = set() if false_clock else {"clock"}
+        nemesis.replace_clients = clients.replace
         nemesis.start()
         nemesis.join(plan.minutes * 60 + 300)
         nemesis.stopped.set()
         nemesis.join()
-        say(f"{time.monotonic() - began:7.1f} s  healed; the clients finish")
-        for client in clients:
-            client.ask_to_stop()
-        ends = {client.workload: client.finish() for client in clients}
+        nemesis.say("healed; the clients finish")
+        ends = clients.finish()
     finally:
-        for client in clients:
-            client.end()
-    histories = {client.workload: load(client.history) for client in clients}
+        clients.end()
+    histories = clients.histories()
     converged, rows, hashes, states = _converge(plan, cluster, say)
     verdicts = _judge(plan, histories, states, say)
     return _report(

@@ -37,15 +37,26 @@ def stage(
     seed: int,
     network: str = "auto",
     settings: dict[str, object] | None = None,
+    hosts: int = 3,
 ) -> Iterator[ChaosCluster]:
-    """Give three nodes that run on a network of their own; this process moves to the observer."""
-    hosts = open_network(["n0", "n1", "n2"], [CLIENT_HOST, OBSERVER], seed, network)
+    """Give three nodes that run on a network of their own; this process moves to the observer.
+
+    Args:
+        folder: receives the cluster.
+        seed: of the network's own draws.
+        network: see `open_network`.
+        settings: of every node.
+        hosts: number of hosts for nodes; those past the third have no node yet.
+
+    """
+    names = [f"n{number}" for number in range(hosts)]
+    opened = open_network(names, [CLIENT_HOST, OBSERVER], seed, network)
     try:
-        hosts.enter(OBSERVER)
-        with ChaosCluster.on(hosts, folder / "cluster", settings) as cluster:
+        opened.enter(OBSERVER)
+        with ChaosCluster.on(opened, folder / "cluster", names[:3], settings) as cluster:
             yield cluster
     finally:
-        hosts.close()
+        opened.close()
 
 
 class ClientProcess:
@@ -66,6 +77,7 @@ class ClientProcess:
         sessions_per_instance: int = 1,
         first_number: int | None = None,
         name: str | None = None,
+        began: float | None = None,
     ) -> None:
         """Start it.
 
@@ -81,7 +93,8 @@ class ClientProcess:
             start_with: node that all clients try first; otherwise they spread.
             sessions_per_instance: how many clients share a DuckDB instance and its attachment.
             first_number: makes the values of this process unique in the run.
-            name: of its files; the workload's by default.
+            name: of its files and clients; the workload's by default.
+            began: when the run began, as of `time.monotonic()`; now by default.
 
         """
         self.workload = workload
@@ -103,6 +116,7 @@ class ClientProcess:
             "addresses": [cluster.network.dial(CLIENT_HOST, one) for one in names],
             "spread": start_with is None,
             "workload": workload,
+            "label": name or workload,
             "history": str(self.history),
             "seed": seed,
             "clients": clients,
@@ -114,7 +128,7 @@ class ClientProcess:
             "think_ms": think_ms,
             "timeout_ms": timeout_ms,
             "patience_s": 3 * timeout_ms / 1000 + 45,
-            "began": time.monotonic(),
+            "began": time.monotonic() if began is None else began,
         }
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(setup) + "\n")

@@ -40,3 +40,11 @@ def test_two_minutes_of_faults(tmp_path: pathlib.Path) -> None:
     assert document["faults"] >= 5
     assert document["hash_equal"]
     assert all(one["ok"] > 50 for one in document["operations"].values()), document
+
+
+@pytest.mark.timeout(280)
+def test_leader_dies_inside_commit(tmp_path: pathlib.Path) -> None:
+    document = run_chaos(tmp_path, "--seed", "1", "commits", "--rounds", "12", timeout_s=270)
+    assert document["commits"] == 36
+    assert document["kills"] >= 2
+    assert document["pauses"] >= 2
