@@ -282,7 +282,11 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 	outcome.index = committed.entry.index;
 	auto rejection = rejections.find(position);
 	outcome.status = rejection != rejections.end() ? rejection->second : Check(committed, entry, staged);
-	if (outcome.status.IsOk()) {
+	if (outcome.status.IsOk() && entry.effects.empty()) {
+		// ReplicatedDatabase::ResolveOutcome: whoever waits for this request will hear that it never comes.
+		outcome.status = Status(ErrorCode::Cancelled, "the transaction was given up: its outcome was asked for before "
+		                                              "it reached the log");
+	} else if (outcome.status.IsOk()) {
 		for (auto &effect : entry.effects) {
 			attempt_tables.insert(effect.object.Key());
 			for (auto &name : effect.touched) {
@@ -313,6 +317,8 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 		}
 	}
 	staged.rejected += outcome.status.IsOk() ? 0 : 1;
+	bool is_foreign = entry.header.incarnation != core.incarnation;
+	staged.foreign_conflicts += outcome.status.Code() == ErrorCode::Conflict && is_foreign ? 1 : 0;
 	staged.by_request[id] = staged.outcomes.size();
 	staged.outcomes.push_back(outcome);
 	staged.rows.back().outcome = outcome;
@@ -461,6 +467,7 @@ void Applier::Publish(Staged &staged) {
 	}
 	core.entries_applied += staged.rows.size();
 	core.entries_rejected += staged.rejected;
+	core.foreign_conflicts += staged.foreign_conflicts;
 	core.rows_applied += staged.data_rows;
 	core.transactions_applied++;
 	rows_since_compaction += staged.rows.size() + staged.state_rows.size();

@@ -32,6 +32,7 @@ private:
 		raft::LogIndex catalog_version = 0;
 		bool has_ddl = false;
 		uint64_t rejected = 0;
+		uint64_t foreign_conflicts = 0;
 		//! Keys of tables that the transaction wrote, and whether it deleted or updated anything.
 		std::set<std::string> written;
 		std::set<std::string> changed;

@@ -14,6 +14,10 @@ constexpr MonotonicNs POLL_INTERVAL = 20 * NS_PER_MS;
 //! Pause before another attempt, doubling.
 constexpr MonotonicNs RETRY_PAUSE_FIRST = 10 * NS_PER_MS;
 constexpr MonotonicNs RETRY_PAUSE_MAX = 250 * NS_PER_MS;
+//! How long an interrupted session still waits for what is underway: a known outcome is worth it.
+constexpr MonotonicNs INTERRUPT_GRACE = NS_PER_SECOND;
+//! How long a read waits until this node is as fresh as it has to be.
+constexpr MonotonicNs CONSISTENCY_WAIT_MAX = 5 * NS_PER_SECOND;
 
 bool SurelyNotAppended(ErrorCode code) {
 	return code == ErrorCode::Unavailable || code == ErrorCode::NotLeader || code == ErrorCode::Overloaded ||
@@ -26,11 +30,17 @@ public:
 	WaiterScope(ReplicaCore &core_p, const RequestId &id_p)
 	    : core(core_p), id(id_p), waiter(std::make_shared<CommitWaiter>()) {
 		std::lock_guard<std::mutex> guard(core.waiters_lock);
-		core.waiters[id] = waiter;
+		core.waiters.emplace(id, waiter);
 	}
 	~WaiterScope() {
 		std::lock_guard<std::mutex> guard(core.waiters_lock);
-		core.waiters.erase(id);
+		auto range = core.waiters.equal_range(id);
+		for (auto entry = range.first; entry != range.second; ++entry) {
+			if (entry->second == waiter) {
+				core.waiters.erase(entry);
+				return;
+			}
+		}
 	}
 	WaiterScope(const WaiterScope &) = delete;
 	WaiterScope &operator=(const WaiterScope &) = delete;
@@ -48,10 +58,11 @@ private:
 //! One commit's way through the engine: attempts, pauses, and what is known at the end.
 class ProposalLoop {
 public:
-	ProposalLoop(ReplicaCore &core_p, duckdb::ClientContext &context_p, const RequestId &id_p, SharedBytes payload_p)
-	    : core(core_p), context(context_p), payload(std::move(payload_p)), scope(core_p, id_p) {
+	ProposalLoop(ReplicaCore &core_p, const RequestId &id_p, SharedBytes payload_p, MonotonicNs deadline_p,
+	             std::function<bool()> interrupted_p)
+	    : core(core_p), payload(std::move(payload_p)), scope(core_p, id_p), interrupted(std::move(interrupted_p)),
+	      deadline(deadline_p) {
 		outcome.request_id = id_p;
-		deadline = SessionState::Get(context).OperationDeadline();
 	}
 
 	CommitOutcome Run() {
@@ -133,12 +144,16 @@ private:
 	}
 
 	void CheckInterrupt() {
-		if (!context.IsInterrupted()) {
+		if (!interrupted || !interrupted()) {
 			return;
 		}
 		if (!maybe_appended && !in_flight) {
 			Finish(Status(ErrorCode::Cancelled, "the statement was interrupted before its transaction was proposed"));
-		} else {
+			return;
+		}
+		auto now = clock.Now();
+		interrupted_at = interrupted_at == 0 ? now : interrupted_at;
+		if (now - interrupted_at >= INTERRUPT_GRACE) {
 			Finish(
 			    Status(ErrorCode::OutcomeUnknown, "the statement was interrupted while its transaction was underway"));
 		}
@@ -165,12 +180,13 @@ private:
 	}
 
 	ReplicaCore &core;
-	duckdb::ClientContext &context;
 	SharedBytes payload;
 	WaiterScope scope;
+	const std::function<bool()> interrupted;
 	SystemClock clock;
 	CommitOutcome outcome;
-	MonotonicNs deadline = 0;
+	const MonotonicNs deadline;
+	MonotonicNs interrupted_at = 0;
 	MonotonicNs pause = RETRY_PAUSE_FIRST;
 	Status last_failure;
 	bool maybe_appended = false;
@@ -180,6 +196,8 @@ private:
 
 [[noreturn]] void ThrowConsistency(ReplicaCore &core, raft::GroupId group, const std::string &what,
                                    const Status &status) {
+	// A wait that ended did nothing: for the reader it is the same as no quorum.
+	auto code = status.Code() == ErrorCode::DeadlineExceeded ? ErrorCode::Unavailable : status.Code();
 	std::string reason;
 	if (auto *engine = core.engine.load()) {
 		for (auto &row : engine->GetStatus()) {
@@ -188,8 +206,8 @@ private:
 			}
 		}
 	}
-	throw duckdb::TransactionException("quack %s: %s of group %s failed on node %s: %s%s", ErrorCodeName(status.Code()),
-	                                   what, group == raft::ROOT_GROUP ? std::string("root") : std::to_string(group),
+	throw duckdb::TransactionException("quack %s: %s of group %s failed on node %s: %s%s", ErrorCodeName(code), what,
+	                                   group == raft::ROOT_GROUP ? std::string("root") : std::to_string(group),
 	                                   core.options.node_id, status.Message(), reason);
 }
 
@@ -286,16 +304,16 @@ duckdb::shared_ptr<duckdb::AttachedDatabase> ReplicaCore::Attached() const {
 void ReplicaCore::DeliverOutcomes(const std::vector<CommitOutcome> &outcomes) {
 	std::lock_guard<std::mutex> guard(waiters_lock);
 	for (auto &outcome : outcomes) {
-		auto found = waiters.find(outcome.request_id);
-		if (found != waiters.end()) {
-			found->second->OnApplied(outcome);
+		auto found = waiters.equal_range(outcome.request_id);
+		for (auto entry = found.first; entry != found.second; ++entry) {
+			entry->second->OnApplied(outcome);
 		}
 	}
 }
 
-CommitOutcome ProposeAndWait(ReplicaCore &core, duckdb::ClientContext &context, const RequestId &id,
-                             SharedBytes payload) {
-	return ProposalLoop(core, context, id, std::move(payload)).Run();
+CommitOutcome ProposeAndWait(ReplicaCore &core, const RequestId &id, SharedBytes payload, MonotonicNs deadline,
+                             std::function<bool()> interrupted) {
+	return ProposalLoop(core, id, std::move(payload), deadline, std::move(interrupted)).Run();
 }
 
 void WaitForConsistency(ReplicaCore &core, duckdb::ClientContext &context) {
@@ -304,7 +322,8 @@ void WaitForConsistency(ReplicaCore &core, duckdb::ClientContext &context) {
 	if (consistency == Consistency::Eventual) {
 		return;
 	}
-	auto deadline = session.OperationDeadline();
+	// The statement itself may have longer, or no limit: whoever asked can be told, and find another node.
+	auto deadline = std::min(session.OperationDeadline(), SystemClock().Now() + CONSISTENCY_WAIT_MAX);
 	for (auto &floor : session.Floor()) {
 		WaitUntilApplied(core, context, floor.first, floor.second, deadline, "session read");
 	}

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -96,7 +97,8 @@ struct ReplicaCore {
 	std::atomic<duckdb::ClientContext *> apply_context {nullptr};
 
 	std::mutex waiters_lock;
-	std::unordered_map<RequestId, std::shared_ptr<CommitWaiter>, RequestIdHash> waiters;
+	//! A request that was sent twice may have several.
+	std::unordered_multimap<RequestId, std::shared_ptr<CommitWaiter>, RequestIdHash> waiters;
 
 	//! A descriptor of the catalog file, kept open while attached: closing any descriptor of a file drops DuckDB's
 	//! POSIX lock on it. -1 when detached.
@@ -104,6 +106,7 @@ struct ReplicaCore {
 
 	std::atomic<uint64_t> entries_applied {0};
 	std::atomic<uint64_t> entries_rejected {0};
+	std::atomic<uint64_t> foreign_conflicts {0};
 	std::atomic<uint64_t> rows_applied {0};
 	std::atomic<uint64_t> transactions_applied {0};
 	std::atomic<uint64_t> local_evictions {0};
@@ -119,10 +122,10 @@ struct ReplicaCore {
 	void DeliverOutcomes(const std::vector<CommitOutcome> &outcomes);
 };
 
-//! Proposes the payload until its outcome is known or the session's deadline passes. Throws InterruptException through
-//! when the session is interrupted, after recording an unknown outcome.
-CommitOutcome ProposeAndWait(ReplicaCore &core, duckdb::ClientContext &context, const RequestId &id,
-                             SharedBytes payload);
+//! Proposes the payload until its outcome is known or the deadline passes. After an interrupt, what is underway gets a
+//! short while to become known.
+CommitOutcome ProposeAndWait(ReplicaCore &core, const RequestId &id, SharedBytes payload, MonotonicNs deadline,
+                             std::function<bool()> interrupted);
 
 //! Fulfils the session's consistency before a snapshot is taken; throws TransactionException naming the group and the
 //! reason when that is not possible in time.

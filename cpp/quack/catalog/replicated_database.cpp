@@ -1,5 +1,6 @@
 #include "quack/catalog/replicated_database.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include "duckdb/main/connection.hpp"
 #include "quack/catalog/applier.hpp"
 #include "quack/catalog/database_file.hpp"
+#include "quack/catalog/effects.hpp"
 #include "quack/catalog/meta_store.hpp"
 #include "quack/catalog/replicated_catalog.hpp"
 #include "quack/common/log.hpp"
@@ -111,6 +113,16 @@ std::optional<CommitOutcome> ReplicatedDatabase::Outcome(const RequestId &id) co
 	return found == nullptr ? std::nullopt : std::optional<CommitOutcome>(*found);
 }
 
+CommitOutcome ReplicatedDatabase::ResolveOutcome(const RequestId &id, raft::LogIndex base, MonotonicNs deadline) {
+	EntryHeader header;
+	header.request_id = id;
+	header.incarnation = core->incarnation;
+	header.base_index = std::min<raft::LogIndex>(base, core->root_applied);
+	header.planned_version = core->catalog_version;
+	header.snapshot_index = core->root_applied;
+	return ProposeAndWait(*core, id, MakeSharedBytes(EffectWriter().Finish(header)), deadline, {});
+}
+
 raft::LogIndex ReplicatedDatabase::CatalogVersion() const {
 	return core->catalog_version;
 }
@@ -119,6 +131,7 @@ ReplicaStatistics ReplicatedDatabase::Statistics() const {
 	ReplicaStatistics statistics;
 	statistics.entries_applied = core->entries_applied;
 	statistics.entries_rejected = core->entries_rejected;
+	statistics.foreign_conflicts = core->foreign_conflicts;
 	statistics.rows_applied = core->rows_applied;
 	statistics.transactions_applied = core->transactions_applied;
 	statistics.local_evictions = core->local_evictions;

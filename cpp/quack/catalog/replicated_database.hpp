@@ -31,15 +31,19 @@ constexpr const char *STORAGE_TYPE = "quack_replica";
 //! Registers the storage type; call once per DuckDB instance, when the extension loads, before Open.
 void RegisterReplicaStorage(duckdb::DBConfig &config);
 
-//! Names one commit attempt over all its retries. All zero = none.
+//! Names one commit attempt over all its retries. All zero = none. Bytes 0 to 9 are random; bytes 10 to 15 hold, most
+//! significant first, a root index that was applied somewhere before the id was made: the *base*. No entry under the id
+//! lies at or below it, so every node can tell whether the outcomes it remembers reach back far enough.
 using RequestId = std::array<uint8_t, 16>;
 
 //! 32 lower-case hex digits.
 std::string RequestIdToString(const RequestId &id);
 //! InvalidArgument unless it is exactly what RequestIdToString prints.
 Result<RequestId> RequestIdFromString(const std::string &text);
-//! 128 bits from the operating system's random source.
-RequestId NewRequestId();
+//! Random bits come from the operating system. `base`: see RequestId; a larger one lets a request be repeated for
+//! longer.
+RequestId NewRequestId(raft::LogIndex base = 0);
+raft::LogIndex RequestBase(const RequestId &id);
 
 enum class Consistency : uint8_t { Eventual = 0, Session = 1, Linearizable = 2 };
 
@@ -61,8 +65,9 @@ public:
 	//! The session's state, created with defaults at first use.
 	static SessionState &Get(duckdb::ClientContext &context);
 
-	//! The id of the next commit; used once, then cleared. Generated when not set.
-	void SetNextRequestId(const RequestId &id);
+	//! The id of the next commit; used once, then cleared. Generated when not set. `base`: no entry under this id lies
+	//! at or below this root index; the default says that nobody used the id before now.
+	void SetNextRequestId(const RequestId &id, raft::LogIndex base = UINT64_MAX);
 	//! Absolute end (monotonic clock) of commits and fenced reads from now on; 0 = the default of 30 s per operation.
 	void SetDeadline(MonotonicNs deadline);
 	void SetConsistency(Consistency consistency);
@@ -73,7 +78,8 @@ public:
 	//! The end of an operation that starts now.
 	MonotonicNs OperationDeadline() const;
 	std::map<raft::GroupId, raft::LogIndex> Floor() const;
-	RequestId TakeRequestId();
+	//! The id, and its base if asked for.
+	RequestId TakeRequestId(raft::LogIndex *base = nullptr);
 
 	//! The last commit that had effects; empty before the first one. A DuckDB commit error loses its type on the way to
 	//! the client ("Failed to commit: ..."): the server reads it from here.
@@ -91,6 +97,7 @@ public:
 private:
 	mutable std::mutex lock;
 	RequestId next_request_id {};
+	raft::LogIndex next_request_base = UINT64_MAX;
 	MonotonicNs deadline = 0;
 	Consistency consistency = Consistency::Session;
 	std::map<raft::GroupId, raft::LogIndex> floor;
@@ -122,7 +129,8 @@ struct ReplicaOptions {
 
 struct ReplicaStatistics {
 	uint64_t entries_applied = 0;
-	uint64_t entries_rejected = 0; //! conflicts, constraints, schema changes
+	uint64_t entries_rejected = 0;  //! conflicts, constraints, schema changes
+	uint64_t foreign_conflicts = 0; //! entries of other nodes that lost against an earlier one
 	uint64_t rows_applied = 0;
 	uint64_t transactions_applied = 0; //! DuckDB commits of the applier: entries_applied / this = coalescing
 	uint64_t local_evictions = 0;      //! local transactions aborted because an entry needed what they held
@@ -161,6 +169,11 @@ public:
 
 	//! The outcome of a request, if it is among those remembered (the last 65,536 entries of its group).
 	std::optional<CommitOutcome> Outcome(const RequestId &id) const;
+
+	//! Makes the outcome of a request final. When no entry under this id was applied yet, one without effects is put
+	//! into the log under it: whichever comes first decides, on every node, and for a request that never arrives the
+	//! outcome is Cancelled. OutcomeUnknown: too many entries ago to tell, or no quorum before `deadline` (absolute).
+	CommitOutcome ResolveOutcome(const RequestId &id, raft::LogIndex base, MonotonicNs deadline);
 
 	//! Root index of the last entry that changed the catalog.
 	raft::LogIndex CatalogVersion() const;

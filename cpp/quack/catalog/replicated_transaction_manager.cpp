@@ -100,11 +100,11 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 			core->transactions.Remove(transaction);
 			return DuckTransactionManager::CommitTransaction(context, transaction);
 		}
-		header.request_id = session.TakeRequestId();
+		header.request_id = session.TakeRequestId(&header.base_index);
 		header.incarnation = core->incarnation;
 		header.planned_version = open.planned_version;
 		header.snapshot_index = open.snapshot_index;
-		header.base_index = core->root_applied;
+		header.base_index = std::min<raft::LogIndex>(header.base_index, core->root_applied);
 		payload = effects.Finish(header);
 	} catch (std::exception &error) {
 		duckdb::ErrorData data(error);
@@ -120,7 +120,8 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 		                       " that one log entry may hold; write in smaller transactions"));
 	}
 	RollbackTransaction(transaction);
-	auto outcome = ProposeAndWait(*core, context, header.request_id, MakeSharedBytes(std::move(payload)));
+	auto outcome = ProposeAndWait(*core, header.request_id, MakeSharedBytes(std::move(payload)),
+	                              session.OperationDeadline(), [&context] { return context.IsInterrupted(); });
 	session.SetLastCommit(outcome);
 	return outcome.status.IsOk() ? duckdb::ErrorData() : ToError(outcome);
 }

@@ -13,6 +13,7 @@ namespace {
 constexpr const char *STATE_NAME = "quack_session";
 constexpr MonotonicNs DEFAULT_TIMEOUT = 30 * NS_PER_SECOND;
 const RequestId NO_REQUEST {};
+constexpr size_t REQUEST_RANDOM_BYTES = 10;
 
 int HexValue(char digit) {
 	if (digit >= '0' && digit <= '9') {
@@ -49,15 +50,26 @@ Result<RequestId> RequestIdFromString(const std::string &text) {
 	return id;
 }
 
-RequestId NewRequestId() {
+RequestId NewRequestId(raft::LogIndex base) {
 	RequestId id {};
 	size_t filled = 0;
-	while (filled < id.size()) {
-		auto got = getrandom(id.data() + filled, id.size() - filled, 0);
+	while (filled < REQUEST_RANDOM_BYTES) {
+		auto got = getrandom(id.data() + filled, REQUEST_RANDOM_BYTES - filled, 0);
 		QUACK_CHECK(got > 0 || errno == EINTR, "the operating system gives no random bytes");
 		filled += got > 0 ? size_t(got) : 0;
 	}
+	for (size_t i = id.size(); i > REQUEST_RANDOM_BYTES; i--, base >>= 8) {
+		id[i - 1] = uint8_t(base);
+	}
 	return id;
+}
+
+raft::LogIndex RequestBase(const RequestId &id) {
+	raft::LogIndex base = 0;
+	for (size_t i = REQUEST_RANDOM_BYTES; i < id.size(); i++) {
+		base = (base << 8) | id[i];
+	}
+	return base;
 }
 
 SessionState &SessionState::Get(duckdb::ClientContext &context) {
@@ -65,9 +77,10 @@ SessionState &SessionState::Get(duckdb::ClientContext &context) {
 	return *context.registered_state->GetOrCreate<SessionState>(STATE_NAME);
 }
 
-void SessionState::SetNextRequestId(const RequestId &id) {
+void SessionState::SetNextRequestId(const RequestId &id, raft::LogIndex base) {
 	std::lock_guard<std::mutex> guard(lock);
 	next_request_id = id;
+	next_request_base = base;
 }
 
 void SessionState::SetDeadline(MonotonicNs deadline_p) {
@@ -101,10 +114,15 @@ std::map<raft::GroupId, raft::LogIndex> SessionState::Floor() const {
 	return floor;
 }
 
-RequestId SessionState::TakeRequestId() {
+RequestId SessionState::TakeRequestId(raft::LogIndex *base) {
 	std::lock_guard<std::mutex> guard(lock);
-	auto id = next_request_id == NO_REQUEST ? NewRequestId() : next_request_id;
+	bool is_set = next_request_id != NO_REQUEST;
+	auto id = is_set ? next_request_id : NewRequestId();
+	if (base != nullptr) {
+		*base = is_set ? next_request_base : UINT64_MAX;
+	}
 	next_request_id = NO_REQUEST;
+	next_request_base = UINT64_MAX;
 	return id;
 }
 
