@@ -33,7 +33,9 @@ void Append(Session &session, AppendRequest &request) {
 void RunAppend(Session &session, QueryExecution &execution, AppendRequest &request) {
 	catalog::RequestId request_id {};
 	try {
-		request_id = PrepareAttempt(session, execution.options, 0);
+		AttemptWalk walk(execution.options.request_id, session.Context().replica);
+		request_id = walk.Id();
+		PrepareAttempt(session, execution.options, walk);
 		Append(session, request);
 		execution.SetSchema({duckdb::LogicalType::BOOLEAN}, {"Success"});
 		execution.Finish();

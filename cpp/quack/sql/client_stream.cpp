@@ -6,6 +6,7 @@
 #include "duckdb/common/exception/binder_exception.hpp"
 #include "duckdb/function/table_function.hpp"
 #include "quack/sql/session.hpp"
+#include "quack/sql/sql_error.hpp"
 
 namespace quack {
 namespace sql {
@@ -14,6 +15,8 @@ using duckdb::DataChunk;
 using duckdb::InvalidInputException;
 
 namespace {
+
+constexpr auto ROOM_POLL_INTERVAL = std::chrono::milliseconds(20);
 
 //! Scans take at most one vector at a time.
 void SplitIntoVectors(duckdb::unique_ptr<DataChunk> chunk, std::vector<duckdb::unique_ptr<DataChunk>> &out) {
@@ -41,13 +44,26 @@ void SplitIntoVectors(duckdb::unique_ptr<DataChunk> chunk, std::vector<duckdb::u
 } // namespace
 
 ClientStream::ClientStream(std::string id_p, duckdb::vector<duckdb::LogicalType> types_p, bool ordered_p,
-                           size_t buffer_bytes_max_p)
-    : id(std::move(id_p)), types(std::move(types_p)), ordered(ordered_p), buffer_bytes_max(buffer_bytes_max_p) {
+                           size_t buffer_bytes_max_p, Admission &admission_p)
+    : id(std::move(id_p)), types(std::move(types_p)), ordered(ordered_p), buffer_bytes_max(buffer_bytes_max_p),
+      admission(admission_p) {
+}
+
+ClientStream::~ClientStream() {
+	RemoveBytesLocked(buffered_bytes);
+}
+
+void ClientStream::RemoveBytesLocked(size_t bytes) {
+	buffered_bytes -= bytes;
+	admission.RemoveBytes(bytes);
 }
 
 bool ClientStream::HasRoomLocked(uint64_t batch_index, size_t bytes) const {
 	// The batch that the scan waits for is always taken, else an ordered stream could lock itself up.
-	return buffered_bytes == 0 || buffered_bytes + bytes <= buffer_bytes_max || batch_index == received_up_to + 1;
+	if (buffered_bytes == 0 || batch_index == received_up_to + 1) {
+		return true;
+	}
+	return buffered_bytes + bytes <= buffer_bytes_max && !admission.IsOverBytes();
 }
 
 bool ClientStream::IsKnownLocked(uint64_t batch_index) const {
@@ -77,6 +93,7 @@ void ClientStream::PromoteLocked() {
 void ClientStream::AcceptLocked(uint64_t batch_index, Batch batch) {
 	received.insert(batch_index);
 	buffered_bytes += batch.bytes;
+	admission.AddBytes(batch.bytes);
 	if (ordered) {
 		early.emplace(batch_index, std::move(batch));
 	} else {
@@ -108,9 +125,13 @@ void ClientStream::Push(SendDataRequest request, size_t bytes, MonotonicNs timeo
 	}
 	std::unique_lock<std::mutex> guard(lock);
 	auto can_go_on = [&] {
-		return ended || aborted || index == 0 || IsKnownLocked(index) || HasRoomLocked(index, bytes);
+		return ended || !aborted.IsOk() || index == 0 || IsKnownLocked(index) || HasRoomLocked(index, bytes);
 	};
-	if (!changed.wait_for(guard, std::chrono::nanoseconds(timeout), can_go_on)) {
+	auto deadline = SystemClock().Now() + timeout;
+	while (!can_go_on() && SystemClock().Now() < deadline) {
+		changed.wait_for(guard, ROOM_POLL_INTERVAL); // nobody tells when other streams made room
+	}
+	if (!can_go_on()) {
 		throw InvalidInputException("SEND_DATA for stream '%s' waited too long for the statement to read; send the "
 		                            "batch "
 		                            "again",
@@ -121,8 +142,8 @@ void ClientStream::Push(SendDataRequest request, size_t bytes, MonotonicNs timeo
 		guard.unlock();
 		ThrowErrorResponse(copy);
 	}
-	if (aborted) {
-		throw InvalidInputException("Stream '%s' was aborted: %s", id, abort_reason);
+	if (!aborted.IsOk()) {
+		ThrowCoded(Status(aborted.Code(), "stream '" + id + "' was aborted: " + aborted.Message()));
 	}
 	if (ended) {
 		return;
@@ -141,11 +162,11 @@ ClientStream::TakeResult ClientStream::Take(const duckdb::InterruptState *interr
                                             duckdb::unique_ptr<DataChunk> &out) {
 	std::unique_lock<std::mutex> guard(lock);
 	while (true) {
-		if (aborted) {
+		if (!aborted.IsOk()) {
 			throw duckdb::InterruptException();
 		}
 		while (!ready.empty() && ready.front().chunks.empty()) {
-			buffered_bytes -= ready.front().bytes;
+			RemoveBytesLocked(ready.front().bytes);
 			ready.pop_front();
 			changed.notify_all();
 		}
@@ -166,11 +187,10 @@ ClientStream::TakeResult ClientStream::Take(const duckdb::InterruptState *interr
 	}
 }
 
-void ClientStream::Abort(const std::string &reason) {
+void ClientStream::Abort(const Status &reason) {
 	std::unique_lock<std::mutex> guard(lock);
-	if (!aborted) {
-		aborted = true;
-		abort_reason = reason;
+	if (aborted.IsOk()) {
+		aborted = reason;
 	}
 	WakeScans(guard);
 }
@@ -184,6 +204,7 @@ void ClientStream::StatementEnded(const ErrorResponse *error) {
 	}
 	early.clear();
 	ready.clear();
+	RemoveBytesLocked(buffered_bytes);
 	WakeScans(guard);
 }
 

@@ -15,6 +15,8 @@
 #include "duckdb/main/extension/extension_loader.hpp"
 #include "duckdb/parallel/interrupt.hpp"
 #include "quack/common/clock.hpp"
+#include "quack/common/status.hpp"
+#include "quack/sql/admission.hpp"
 #include "quack/sql/quack_message.hpp"
 
 namespace quack {
@@ -23,7 +25,9 @@ namespace sql {
 //! Thread-safe. Batches are named (dense from 1), so a repeated SEND_DATA is harmless.
 class ClientStream {
 public:
-	ClientStream(std::string id, duckdb::vector<duckdb::LogicalType> types, bool ordered, size_t buffer_bytes_max);
+	ClientStream(std::string id, duckdb::vector<duckdb::LogicalType> types, bool ordered, size_t buffer_bytes_max,
+	             Admission &admission);
+	~ClientStream();
 
 	const std::string &Id() const {
 		return id;
@@ -41,8 +45,8 @@ public:
 	//! Throws once Abort was called.
 	TakeResult Take(const duckdb::InterruptState *interrupt, duckdb::unique_ptr<duckdb::DataChunk> &out);
 
-	//! The client is gone or cancelled: the scan fails, the statement rolls back.
-	void Abort(const std::string &reason);
+	//! The client is gone or cancelled, or the node stops: the scan fails, the statement rolls back.
+	void Abort(const Status &reason);
 	//! The statement is over. With an error: every later Push throws it.
 	void StatementEnded(const ErrorResponse *error);
 	bool IsEnded() const;
@@ -60,12 +64,14 @@ private:
 	void PromoteLocked();
 	//! Wakes scans; the callbacks run after `lock` is released.
 	void WakeScans(std::unique_lock<std::mutex> &guard);
+	void RemoveBytesLocked(size_t bytes);
 	void CheckTypes(const SendDataRequest &request) const;
 
 	const std::string id;
 	const duckdb::vector<duckdb::LogicalType> types;
 	const bool ordered;
 	const size_t buffer_bytes_max;
+	Admission &admission;
 
 	mutable std::mutex lock;
 	std::condition_variable changed;
@@ -77,8 +83,7 @@ private:
 	std::set<uint64_t> received;
 	size_t buffered_bytes = 0;
 	duckdb::optional_idx total_batches;
-	bool aborted = false;
-	std::string abort_reason;
+	Status aborted; //! Ok = it goes on
 	bool ended = false;
 	bool failed = false;
 	ErrorResponse failure;

@@ -136,7 +136,7 @@ public:
 		                             const httplib::ContentReader &reader) { OnPost(request, response, reader); });
 	}
 
-	void Serve(transport::ByteStream &stream) {
+	void Serve(transport::ByteStream &stream, bool is_reserve) {
 		StreamAdapter adapter(stream, config.io_timeout);
 		auto address = stream.RemoteAddress();
 		auto port = stream.RemotePort();
@@ -148,6 +148,7 @@ public:
 			bool closed = false;
 			current_identity = &identity;
 			current_stream = &adapter;
+			current_is_reserve = is_reserve;
 			auto ok = process_request(adapter, address, port, "", 0, left == 1, closed, nullptr);
 			current_identity = nullptr;
 			if (!ok || closed) {
@@ -172,18 +173,49 @@ private:
 		return HandlerResponse::Handled;
 	}
 
+	//! Counts a large body while it is here.
+	class LargeBody {
+	public:
+		explicit LargeBody(HttpHandler &handler_p) : handler(handler_p) {
+		}
+		~LargeBody() {
+			if (bytes != 0) {
+				handler.EndLargeBody(bytes);
+			}
+		}
+		int Admit(const std::string &prefix, uint64_t bytes_p) {
+			auto status = handler.AllowLargeBody(prefix, bytes_p);
+			bytes = status == 0 ? bytes_p : 0;
+			return status;
+		}
+
+	private:
+		HttpHandler &handler;
+		uint64_t bytes = 0;
+	};
+
 	//! False when the body broke off, was too large, or came from nobody we know; then the reply says why.
-	bool ReadBody(const httplib::ContentReader &reader, std::string &body, httplib::Response &response) {
+	bool ReadBody(const httplib::Request &request, const httplib::ContentReader &reader, std::string &body,
+	              LargeBody &large, httplib::Response &response) {
 		bool checked = false;
+		int refusal = 0;
+		auto announced = request.get_header_value_u64("Content-Length");
 		auto complete = reader([&](const char *data, size_t size) {
 			body.append(data, size);
 			if (!checked && body.size() > config.small_body_bytes) {
 				checked = true;
-				return handler.AllowLargeBody(body);
+				// A chunked body does not say how long it is.
+				refusal = large.Admit(body, announced != 0 ? announced : config.body_bytes_max);
+				return refusal == 0;
 			}
 			return true;
 		});
-		if (!complete && checked && response.status == -1) {
+		if (refusal != 0) {
+			response.status = refusal;
+			if (refusal == 503) {
+				response.set_header("Retry-After", "1");
+			}
+		} else if (!complete && checked && response.status == -1) {
 			response.status = 413;
 		}
 		return complete;
@@ -191,13 +223,15 @@ private:
 
 	void OnPost(const httplib::Request &request, httplib::Response &response, const httplib::ContentReader &reader) {
 		HttpServerRequest out;
-		if (!ReadBody(reader, out.body, response)) {
+		LargeBody large(handler);
+		if (!ReadBody(request, reader, out.body, large, response)) {
 			if (response.status == -1) {
 				response.status = 400;
 			}
 			response.set_header("Connection", "close");
 			return;
 		}
+		out.is_reserve = current_is_reserve;
 		out.remote_address = request.remote_addr;
 		out.remote_port = static_cast<uint16_t>(request.remote_port);
 		out.peer_identity = current_identity != nullptr ? *current_identity : std::string();
@@ -222,10 +256,12 @@ private:
 	//! Of the connection this thread serves.
 	static thread_local const std::string *current_identity;
 	static thread_local StreamAdapter *current_stream;
+	static thread_local bool current_is_reserve;
 };
 
 thread_local const std::string *HttpFront::Server::current_identity = nullptr;
 thread_local StreamAdapter *HttpFront::Server::current_stream = nullptr;
+thread_local bool HttpFront::Server::current_is_reserve = false;
 
 HttpFront::HttpFront(const HttpFrontConfig &config, HttpHandler &handler)
     : server(std::make_unique<Server>(config, handler)) {
@@ -233,9 +269,9 @@ HttpFront::HttpFront(const HttpFrontConfig &config, HttpHandler &handler)
 
 HttpFront::~HttpFront() = default;
 
-void HttpFront::ServeConnection(transport::ByteStream &stream) {
+void HttpFront::ServeConnection(transport::ByteStream &stream, bool is_reserve) {
 	try {
-		server->Serve(stream);
+		server->Serve(stream, is_reserve);
 	} catch (std::exception &) { // NOLINT: a broken connection is not our failure; the stream is closed below
 	}
 	stream.Close();

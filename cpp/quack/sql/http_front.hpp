@@ -17,6 +17,8 @@ struct HttpServerRequest {
 	std::string body;
 	std::string remote_address;
 	uint16_t remote_port = 0;
+	//! It came over a connection past the ordinary limit: only what is urgent may be done.
+	bool is_reserve = false;
 	//! URI SAN of the verified client certificate; empty without one.
 	std::string peer_identity;
 	//! Whether the client closed the connection while its request is being worked on. Only from the thread that handles
@@ -37,8 +39,11 @@ public:
 	virtual ~HttpHandler() = default;
 	//! POST /quack with its whole body. Called on the connection's thread; may block.
 	virtual HttpServerReply HandlePost(const HttpServerRequest &request) = 0;
-	//! Whether the body that starts with `prefix` may grow past HttpFrontConfig::small_body_bytes.
-	virtual bool AllowLargeBody(const std::string &prefix) = 0;
+	//! Whether the body that starts with `prefix` and has `bytes` in all may grow past
+	//! HttpFrontConfig::small_body_bytes: 0 = yes, else the HTTP status of the refusal. Each yes is answered by one
+	//! EndLargeBody.
+	virtual int AllowLargeBody(const std::string &prefix, uint64_t bytes) = 0;
+	virtual void EndLargeBody(uint64_t bytes) = 0;
 	//! The line that GET / answers.
 	virtual std::string Banner() = 0;
 };
@@ -61,8 +66,9 @@ public:
 	HttpFront(const HttpFrontConfig &config, HttpHandler &handler);
 	~HttpFront();
 
-	//! Serves requests until the peer leaves, an error, or stream.Close(). Never throws.
-	void ServeConnection(transport::ByteStream &stream);
+	//! Serves requests until the peer leaves, an error, or stream.Close(). Never throws. `is_reserve`: passed on with
+	//! each request.
+	void ServeConnection(transport::ByteStream &stream, bool is_reserve);
 
 private:
 	class Server;

@@ -9,5 +9,9 @@ namespace sql {
 //! nextval), for EXPLAIN and for PREPARE. A server that knows it answers with the same header.
 constexpr const char *HEADER_DESCRIBE = "X-Quack-Describe";
 
+//! Request, on PREPARE with a request id. "1": the statement was sent before under this id, and what became of it is
+//! not known. The node answers only when the log has decided that id.
+constexpr const char *HEADER_REPEAT = "X-Quack-Repeat";
+
 } // namespace sql
 } // namespace quack

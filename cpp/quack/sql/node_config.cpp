@@ -192,6 +192,11 @@ void ReadLimits(ObjectReader &reader, NodeConfig &config) {
 	auto &limits = config.limits;
 	reader.Size("sessions_max", limits.sessions_max, 1, 100000);
 	reader.Size("connections_max", limits.connections_max, 1, 100000);
+	reader.Size("connections_reserve", limits.connections_reserve, 0, 100000);
+	reader.Number("statements_max", limits.admission.statements_max, 1, 1000000);
+	reader.Number("statements_reserve", limits.admission.statements_reserve, 0, 1000000);
+	reader.Number("buffer_bytes_max", limits.admission.buffer_bytes_max, 1024 * 1024, BYTES_MAX);
+	reader.Number("conflict_retry_ms_max", limits.conflict_retry_ms_max, 0, MS_MAX);
 	reader.Size("request_bytes_max", limits.request_bytes_max, 64 * 1024, BYTES_MAX);
 	reader.Size("stream_buffer_bytes_max", limits.stream_buffer_bytes_max, 64 * 1024, BYTES_MAX);
 	reader.Number("result_batch_bytes", limits.result.batch_bytes, 1024, BYTES_MAX);

@@ -135,7 +135,7 @@ transport::TransportConfig NodeRuntime::MakeTransportConfig() const {
 	result.listen_port = static_cast<uint16_t>(config.port);
 	result.tls = config.tls;
 	result.plaintext = config.plaintext;
-	result.byte_streams_max = config.limits.connections_max;
+	result.byte_streams_max = config.limits.connections_max + config.limits.connections_reserve;
 	return result;
 }
 
@@ -147,6 +147,8 @@ ServerContext NodeRuntime::MakeServerContext() {
 	context.node_id = config.node_id;
 	context.replica = replica.get();
 	context.engine = engine.get();
+	context.contention = contention.get();
+	context.admission = admission.get();
 	context.limits = config.limits;
 	context.leader = [this] {
 		return Leader();
@@ -193,6 +195,8 @@ Status NodeRuntime::Build() {
 	transport = transport::MakeHttp2Transport(MakeTransportConfig(), *gateway);
 	engine = std::make_unique<node::RaftEngine>(engine_config, *log, *transport, *gateway, *replica, clock);
 	replica->SetEngine(engine.get());
+	contention = std::make_unique<ContentionQueue>([this] { return replica->Statistics().foreign_conflicts; });
+	admission = std::make_unique<Admission>(config.limits.admission);
 	AuthenticationConfig authentication;
 	authentication.token = config.token;
 	authentication.accept_client_certificates = config.accept_client_certificates;

@@ -54,6 +54,12 @@ public:
 	storage::LogStore &GetLog() {
 		return *log;
 	}
+	const ContentionQueue &Contention() const {
+		return *contention;
+	}
+	const Admission &GetAdmission() const {
+		return *admission;
+	}
 	const QuackServer &Server() const {
 		return *server;
 	}
@@ -77,6 +83,8 @@ private:
 	std::unique_ptr<node::PeerGateway> gateway;
 	std::unique_ptr<transport::Transport> transport;
 	std::unique_ptr<node::RaftEngine> engine;
+	std::unique_ptr<ContentionQueue> contention;
+	std::unique_ptr<Admission> admission;
 	std::unique_ptr<QuackServer> server;
 	std::mutex stop_lock; //! held for the whole shutdown
 	bool stopped = false;

@@ -67,6 +67,8 @@ constexpr const char *HEADER_NODE_ID = "X-Quack-Node-Id";
 constexpr const char *EXTRA_INFO_CODE = "quack_code";
 //! Transaction token that goes with code "outcome_unknown".
 constexpr const char *EXTRA_INFO_TOKEN = "quack_transaction_token";
+//! With the code `overloaded`: milliseconds after which the request may be worth sending again.
+constexpr const char *EXTRA_INFO_RETRY_AFTER_MS = "quack_retry_after_ms";
 
 //! Limits of a decoder, checked before allocation.
 constexpr uint64_t CHUNK_ROWS_MAX = 1024 * 1024;

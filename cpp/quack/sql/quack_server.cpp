@@ -101,21 +101,24 @@ QuackServer::~QuackServer() {
 
 void QuackServer::ServeConnection(const std::shared_ptr<transport::ByteStream> &stream) {
 	bool refused = false;
+	bool is_reserve = false;
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		if (stopped || connections.size() >= context.limits.connections_max) {
-			refused = true;
-		} else {
+		auto count = connections.size();
+		is_reserve = count >= context.limits.connections_max;
+		refused = stopped || count >= context.limits.connections_max + context.limits.connections_reserve;
+		if (!refused) {
 			connections.insert(stream);
 		}
 	}
 	if (refused) {
-		(void)stream->WriteAll("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+		(void)stream->WriteAll("HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: "
+		                       "close\r\n\r\n",
 		                       NS_PER_SECOND);
 		stream->Close();
 		return;
 	}
-	front.ServeConnection(*stream);
+	front.ServeConnection(*stream, is_reserve);
 	std::lock_guard<std::mutex> guard(lock);
 	connections.erase(stream);
 }
@@ -144,13 +147,30 @@ std::string QuackServer::Banner() {
 	       "'quack:host:port' AS cp (TYPE quack, TOKEN '...')\n";
 }
 
-bool QuackServer::AllowLargeBody(const std::string &prefix) {
+int QuackServer::AllowLargeBody(const std::string &prefix, uint64_t bytes) {
 	try {
 		MessageDecoder message {ByteView(prefix)};
-		return registry.Find(message.Header().connection_id) != nullptr;
+		if (!registry.Find(message.Header().connection_id)) {
+			return 413;
+		}
 	} catch (std::exception &) {
-		return false;
+		return 413;
 	}
+	return context.admission->EnterRequest(bytes) ? 0 : 503;
+}
+
+void QuackServer::EndLargeBody(uint64_t bytes) {
+	context.admission->RemoveBytes(bytes);
+}
+
+void QuackServer::RefuseOnReserve() const {
+	auto retry_after_ms = context.admission->RetryAfterMs();
+	ThrowOverloaded(Status(ErrorCode::Overloaded,
+	                       "the node has " + std::to_string(context.limits.connections_max) +
+	                           " client connections, the most it takes (connections_max); use another node or retry "
+	                           "after " +
+	                           std::to_string(retry_after_ms) + " ms"),
+	                retry_after_ms);
 }
 
 void QuackServer::AddClusterHeaders(HttpServerReply &reply) const {
@@ -216,6 +236,9 @@ HttpServerReply QuackServer::HandlePost(const HttpServerRequest &request) {
 std::string QuackServer::Dispatch(const HttpServerRequest &request, MessageDecoder &message) {
 	auto &header = message.Header();
 	if (header.type == MessageType::ConnectionRequest) {
+		if (request.is_reserve) {
+			RefuseOnReserve();
+		}
 		return OpenSession(request, message);
 	}
 	auto session = registry.Find(header.connection_id);
@@ -352,6 +375,7 @@ StatementOptions QuackServer::OptionsOf(const HttpServerRequest &request) const 
 	options.request_id = request.header(HEADER_REQUEST_ID);
 	options.consistency = request.header(HEADER_CONSISTENCY);
 	options.describe_only = request.header(HEADER_DESCRIBE) == "1";
+	options.is_repeat = request.header(HEADER_REPEAT) == "1";
 	auto floor = request.header(HEADER_MIN_COMMIT_INDEX);
 	if (!floor.empty()) {
 		options.min_commit_index = ParseDecimal(floor, HEADER_MIN_COMMIT_INDEX);
@@ -372,6 +396,9 @@ StatementOptions QuackServer::OptionsOf(const HttpServerRequest &request) const 
 
 std::string QuackServer::Prepare(const HttpServerRequest &request, MessageDecoder &message, Session &session) {
 	auto body = message.ReadPrepareRequest();
+	if (request.is_reserve && !session.InTransaction() && !IsUrgentText(body.sql)) {
+		RefuseOnReserve();
+	}
 	body.sql = AuthorizeByHook(session.Info().id, body.sql);
 	if (session.Info().version == QuackVersion::V1) {
 		body.sql = RewriteCatalogQueryV1(body.sql);

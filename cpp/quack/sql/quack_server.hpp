@@ -33,11 +33,14 @@ public:
 	size_t ConnectionCount() const;
 
 	HttpServerReply HandlePost(const HttpServerRequest &request) override;
-	bool AllowLargeBody(const std::string &prefix) override;
+	int AllowLargeBody(const std::string &prefix, uint64_t bytes) override;
+	void EndLargeBody(uint64_t bytes) override;
 	std::string Banner() override;
 
 private:
 	std::string Dispatch(const HttpServerRequest &request, MessageDecoder &message);
+	//! The message is not urgent enough for a connection of the reserve.
+	[[noreturn]] void RefuseOnReserve() const;
 	std::string OpenSession(const HttpServerRequest &request, MessageDecoder &message);
 	//! Empty = the built-in token check decides.
 	bool CheckByHook(const std::string &session_id, const std::string &token, bool &accepted);

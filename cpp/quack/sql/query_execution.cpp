@@ -15,6 +15,7 @@ namespace {
 //! has to come back for the same statement.
 constexpr auto PEER_PROBE_INTERVAL = std::chrono::milliseconds(200);
 constexpr MonotonicNs PEER_GONE_GRACE = NS_PER_SECOND;
+constexpr auto PAUSE_POLL_INTERVAL = std::chrono::milliseconds(20);
 
 uint64_t InlineRows(duckdb::optional_idx asked, const ResultLimits &limits) {
 	return asked.IsValid() ? asked.GetIndex() : limits.inline_rows_default;
@@ -24,11 +25,39 @@ uint64_t InlineRows(duckdb::optional_idx asked, const ResultLimits &limits) {
 
 QueryExecution::QueryExecution(duckdb::hugeint_t uuid_p, std::string sql_p, QuackVersion version_p,
                                duckdb::optional_idx inline_rows_p, const ResultLimits &limits_p,
-                               StatementOptions options_p)
+                               StatementOptions options_p, Admission &admission_p)
     : uuid(uuid_p), sql(std::move(sql_p)), version(version_p), options(std::move(options_p)),
       created(SystemClock().Now()), inline_rows(InlineRows(inline_rows_p, limits_p)),
       // Stock clients read only inline rows of what they send with uuid 0 (catalog traffic).
-      all_inline(version_p == QuackVersion::V3 && uuid_p == duckdb::hugeint_t(0)), limits(limits_p) {
+      all_inline(version_p == QuackVersion::V3 && uuid_p == duckdb::hugeint_t(0)), limits(limits_p),
+      admission(admission_p) {
+}
+
+QueryExecution::~QueryExecution() {
+	DropBytesLocked();
+}
+
+void QueryExecution::AddBytesLocked(uint64_t bytes) {
+	buffered_bytes += bytes;
+	admission.AddBytes(bytes);
+}
+
+void QueryExecution::RemoveBytesLocked(uint64_t bytes) {
+	buffered_bytes -= bytes;
+	admission.RemoveBytes(bytes);
+}
+
+void QueryExecution::DropBytesLocked() {
+	RemoveBytesLocked(buffered_bytes);
+}
+
+bool QueryExecution::MustPauseLocked() const {
+	if (cancelled || limit_lifted || acknowledged || wanted > last_batch) {
+		return false;
+	}
+	// However full the node is, one batch may be ready, so that every reader gets on.
+	return buffered_bytes >= limits.buffer_bytes_max ||
+	       (buffered_bytes >= limits.batch_bytes && admission.IsOverBytes());
 }
 
 bool QueryExecution::Start() {
@@ -61,7 +90,7 @@ bool QueryExecution::Restart() {
 	open = StoredBatch();
 	batches.clear();
 	last_batch = 0;
-	buffered_bytes = 0;
+	DropBytesLocked();
 	buffered_rows = 0;
 	return true;
 }
@@ -100,7 +129,7 @@ void QueryExecution::Push(duckdb::DataChunk &chunk) {
 		return;
 	}
 	inline_closed = true;
-	buffered_bytes += encoded.size();
+	AddBytesLocked(encoded.size());
 	buffered_rows += chunk.size();
 	open.offsets.push_back(open.encoded.size());
 	open.encoded += encoded;
@@ -110,10 +139,9 @@ void QueryExecution::Push(duckdb::DataChunk &chunk) {
 	}
 	changed.notify_all();
 	paused_since = SystemClock().Now();
-	changed.wait(guard, [&] {
-		return cancelled || limit_lifted || acknowledged || buffered_bytes < limits.buffer_bytes_max ||
-		       wanted > last_batch;
-	});
+	while (MustPauseLocked()) {
+		changed.wait_for(guard, PAUSE_POLL_INTERVAL); // nobody tells when other results made room
+	}
 	paused_since = 0;
 	if (cancelled) {
 		throw duckdb::InterruptException();
@@ -121,7 +149,7 @@ void QueryExecution::Push(duckdb::DataChunk &chunk) {
 	if (acknowledged) {
 		open = StoredBatch();
 		batches.clear();
-		buffered_bytes = 0;
+		DropBytesLocked();
 		buffered_rows = 0;
 	}
 	if (buffered_bytes > limits.spool_bytes_max) {
@@ -147,7 +175,7 @@ void QueryExecution::Fail(ErrorResponse error_p) {
 	open = StoredBatch();
 	batches.clear();
 	inline_chunks.clear();
-	buffered_bytes = 0;
+	DropBytesLocked();
 	buffered_rows = 0;
 	state = ExecutionState::Failed;
 	changed.notify_all();
@@ -215,7 +243,7 @@ void QueryExecution::DropAcknowledgedLocked(uint64_t ack_index) {
 		acked++;
 		auto entry = batches.find(acked);
 		if (entry != batches.end()) {
-			buffered_bytes -= entry->second.encoded.size();
+			RemoveBytesLocked(entry->second.encoded.size());
 			buffered_rows -= entry->second.rows;
 			batches.erase(entry);
 		}
@@ -265,7 +293,7 @@ QueryExecution::FetchedBatch QueryExecution::Fetch(uint64_t index, uint64_t ack_
 		// Nobody can ask for it again.
 		result.batch.encoded = std::move(entry->second.encoded);
 		result.offsets = std::move(entry->second.offsets);
-		buffered_bytes -= result.batch.encoded.size();
+		RemoveBytesLocked(result.batch.encoded.size());
 		buffered_rows -= entry->second.rows;
 		batches.erase(entry);
 		changed.notify_all();
@@ -293,7 +321,7 @@ void QueryExecution::Acknowledge() {
 	if (state == ExecutionState::Finished) {
 		batches.clear();
 		inline_chunks.clear();
-		buffered_bytes = 0;
+		DropBytesLocked();
 		buffered_rows = 0;
 	}
 	changed.notify_all();

@@ -11,6 +11,7 @@
 
 #include "duckdb.hpp"
 #include "quack/common/clock.hpp"
+#include "quack/sql/admission.hpp"
 #include "quack/sql/quack_message.hpp"
 
 namespace quack {
@@ -36,6 +37,7 @@ struct StatementOptions {
 	uint64_t min_commit_index = 0; //! of the root group; 0 = none
 	MonotonicNs deadline = 0;      //! absolute; 0 = none
 	bool describe_only = false;
+	bool is_repeat = false; //! the client does not know what became of an earlier one with this request id
 };
 
 enum class ExecutionState : uint8_t { Queued, Running, Finished, Failed };
@@ -44,7 +46,8 @@ enum class ExecutionState : uint8_t { Queued, Running, Finished, Failed };
 class QueryExecution {
 public:
 	QueryExecution(duckdb::hugeint_t uuid, std::string sql, QuackVersion version, duckdb::optional_idx inline_rows,
-	               const ResultLimits &limits, StatementOptions options);
+	               const ResultLimits &limits, StatementOptions options, Admission &admission);
+	~QueryExecution();
 
 	const duckdb::hugeint_t uuid;
 	const std::string sql;
@@ -110,6 +113,11 @@ private:
 	//! Waits for `done`, watching the client.
 	void WaitWatched(std::unique_lock<std::mutex> &guard, const std::function<bool()> &done,
 	                 const PeerProbe &peer_gone);
+	//! Whether the statement should wait before it produces more.
+	bool MustPauseLocked() const;
+	void AddBytesLocked(uint64_t bytes);
+	void RemoveBytesLocked(uint64_t bytes);
+	void DropBytesLocked();
 	void CloseBatchLocked();
 	void CheckFailedLocked(std::unique_lock<std::mutex> &guard) const;
 	void DropAcknowledgedLocked(uint64_t ack_index);
@@ -118,6 +126,7 @@ private:
 	const uint64_t inline_rows;
 	const bool all_inline;
 	const ResultLimits limits;
+	Admission &admission;
 
 	mutable std::mutex lock;
 	std::condition_variable changed;

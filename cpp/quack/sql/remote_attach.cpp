@@ -14,6 +14,7 @@
 #include "quack/sql/remote_options.hpp"
 #include "quack/sql/remote_scan.hpp"
 #include "quack/sql/remote_transaction.hpp"
+#include "quack/sql/sql_error.hpp"
 
 namespace quack {
 namespace sql {
@@ -36,10 +37,11 @@ static duckdb::unique_ptr<duckdb::Catalog> AttachRemote(duckdb::optional_ptr<duc
 		if (status.Code() == ErrorCode::Cancelled) {
 			throw duckdb::InterruptException();
 		}
+		auto text = status.Message() + CodeTag(status.Code());
 		if (status.Code() == ErrorCode::Unauthorized) {
-			throw duckdb::PermissionException("%s", status.Message());
+			throw duckdb::PermissionException("%s", text);
 		}
-		throw duckdb::IOException("%s", status.Message());
+		throw duckdb::IOException("%s", text);
 	}
 	cluster->Release(session.Value());
 	return duckdb::make_uniq<RemoteCatalog>(db, std::move(cluster), info.path);
@@ -67,6 +69,10 @@ void RegisterRemote(duckdb::ExtensionLoader &loader) {
 	                          "End-to-end deadline of one remote statement with all its retries, in milliseconds",
 	                          duckdb::LogicalType::UBIGINT, duckdb::Value::UBIGINT(DEFAULT_REQUEST_TIMEOUT_MS),
 	                          CheckTimeout);
+	config.AddExtensionOption(duckdb::Identifier(SETTING_STATEMENT_TIMEOUT_MS),
+	                          "Longest run of one remote statement in milliseconds, reads included; the node stops its "
+	                          "work. 0 = no limit",
+	                          duckdb::LogicalType::UBIGINT, duckdb::Value::UBIGINT(0));
 	RegisterRemoteClientState(loader);
 	RegisterRemoteSecret(loader);
 	RegisterRemoteFunctions(loader);

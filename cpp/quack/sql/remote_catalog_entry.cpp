@@ -76,7 +76,7 @@ void RemoteCatalog::CheckVersion(const RemoteBudget &budget) {
 		if (!acquired.IsOk()) {
 			RemoteTransaction::Attempt attempt;
 			attempt.transport = acquired.GetStatus();
-			RemoteTransaction::ThrowFailure(attempt, "the request for the schema version", false);
+			RemoteTransaction::ThrowFailure(attempt, "the request for the schema version");
 		}
 		auto session = acquired.Value();
 		MessageHeader header;

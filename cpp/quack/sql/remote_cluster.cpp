@@ -5,6 +5,7 @@
 
 #include "duckdb/common/string_util.hpp"
 
+#include "quack/catalog/replicated_database.hpp"
 #include "quack/sql/http_headers.hpp"
 
 namespace quack {
@@ -37,6 +38,19 @@ bool RemoteReply::IsRetryable() const {
 bool RemoteReply::IsConflict() const {
 	auto code = is_error ? ErrorCodeText() : "";
 	return code == "conflict" || code == "schema_changed";
+}
+
+bool RemoteReply::IsOutcomeUnknown() const {
+	return is_error && ErrorCodeText() == ErrorCodeName(ErrorCode::OutcomeUnknown);
+}
+
+uint64_t RemoteReply::RetryAfterMs() const {
+	for (auto &pair : error.extra_info) {
+		if (pair.first == EXTRA_INFO_RETRY_AFTER_MS) {
+			return strtoull(pair.second.c_str(), nullptr, 10);
+		}
+	}
+	return 0;
 }
 
 bool RemoteReply::IsSessionLost() const {
@@ -72,6 +86,10 @@ duckdb::hugeint_t RemoteCluster::RandomUuid() {
 	result.upper = static_cast<int64_t>(word());
 	result.lower = word();
 	return result;
+}
+
+std::string RemoteCluster::NewRequestId() const {
+	return catalog::RequestIdToString(catalog::NewRequestId(commit_index.load()));
 }
 
 RemoteEndpoint RemoteCluster::Current() const {
@@ -147,9 +165,14 @@ void RemoteCluster::LearnFrom(const HttpReply &reply) {
 Result<RemoteReply> RemoteCluster::Send(const RemoteEndpoint &endpoint, const RemoteRequest &request,
                                         const RemoteBudget &budget) {
 	HttpHeaders headers;
-	headers.emplace_back(HEADER_CONSISTENCY, options.consistency);
+	if (!request.consistency.empty()) {
+		headers.emplace_back(HEADER_CONSISTENCY, request.consistency);
+	}
 	if (!request.request_id.empty()) {
 		headers.emplace_back(HEADER_REQUEST_ID, request.request_id);
+	}
+	if (request.repeat) {
+		headers.emplace_back(HEADER_REPEAT, "1");
 	}
 	if (request.describe) {
 		headers.emplace_back(HEADER_DESCRIBE, "1");

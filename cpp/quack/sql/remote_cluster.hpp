@@ -32,7 +32,9 @@ struct RemoteSession {
 //! One message out.
 struct RemoteRequest {
 	std::string body;
-	std::string request_id; //! empty = none
+	std::string request_id;  //! empty = none
+	bool repeat = false;     //! it was sent before under the same request id
+	std::string consistency; //! empty = the node's own default
 	bool describe = false;
 	bool send_deadline = true;
 };
@@ -52,6 +54,10 @@ struct RemoteReply {
 	bool IsConflict() const;
 	//! The connection id is unknown to the node: lease expired or node restarted.
 	bool IsSessionLost() const;
+	//! What became of the request is not known to the node either.
+	bool IsOutcomeUnknown() const;
+	//! How long an overloaded node asks to be left alone; 0 when it does not say.
+	uint64_t RetryAfterMs() const;
 };
 
 class RemoteCluster {
@@ -91,8 +97,10 @@ public:
 	}
 	std::string ServerVersion() const;
 
-	//! 128 random bits for query uuids and request ids.
+	//! 128 random bits for query uuids.
 	static duckdb::hugeint_t RandomUuid();
+	//! A new request id as text; its base is the newest index that a reply carried.
+	std::string NewRequestId() const;
 
 private:
 	explicit RemoteCluster(RemoteOptions options);

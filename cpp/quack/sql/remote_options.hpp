@@ -54,6 +54,8 @@ void RegisterRemoteSecret(duckdb::ExtensionLoader &loader);
 //! The setting that bounds one statement with all its retries.
 constexpr const char *SETTING_REQUEST_TIMEOUT_MS = "quack_request_timeout_ms";
 constexpr uint64_t DEFAULT_REQUEST_TIMEOUT_MS = 30000;
+//! The setting that bounds how long a statement of any kind may run; 0 = as long as its node lives.
+constexpr const char *SETTING_STATEMENT_TIMEOUT_MS = "quack_statement_timeout_ms";
 
 } // namespace sql
 } // namespace quack

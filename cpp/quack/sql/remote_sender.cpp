@@ -31,8 +31,8 @@ public:
 	                   bool deferred_p)
 	    : transaction(transaction_p), cluster(transaction_p.cluster), statement(std::move(statement_p)),
 	      stream_id(std::move(stream_id_p)), deferred(deferred_p), is_explicit(transaction_p.IsExplicit()),
-	      request_id(is_explicit ? std::string() : HugeintToHex(RemoteCluster::RandomUuid())),
 	      query_uuid(RemoteCluster::RandomUuid()) {
+		request_id.text = is_explicit ? std::string() : cluster->NewRequestId();
 	}
 
 	~StatementRowSender() override {
@@ -74,13 +74,19 @@ public:
 		uint64_t pause_ms = 5;
 		while (true) {
 			Push(context, budget);
-			auto failure = FetchOutcome(budget);
+			auto failure = committed ? nullptr : FetchOutcome(budget);
 			if (!failure) {
 				finished = true;
 				CheckReturned();
+				if (!is_explicit) {
+					RemoteTransaction::NoteCommitted(context);
+				}
 				return std::make_unique<RemoteStream>(cluster, session, !is_explicit, std::move(outcome));
 			}
-			Recover(*failure, budget);
+			Recover(context, *failure, budget);
+			if (committed) {
+				continue;
+			}
 			pause_ms = std::min<uint64_t>(pause_ms * 2, 200);
 			std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
 		}
@@ -92,7 +98,7 @@ private:
 
 	//! A stream that is still being filled is bounded by the user's own pace, its end by the deadline.
 	RemoteBudget Budgeted(ClientContext &context) const {
-		return is_explicit ? RemoteTransaction::Unbounded(context) : transaction.Budget(context);
+		return is_explicit ? RemoteTransaction::StatementBudget(context) : transaction.Budget(context);
 	}
 
 	void CloseBatch() {
@@ -103,12 +109,12 @@ private:
 
 	//! Sends what the node does not have yet. Throws when the statement failed for good.
 	void Push(ClientContext &context, const RemoteBudget &budget) {
-		while (true) {
+		while (!committed) {
 			auto failure = PushOnce(context, budget);
 			if (!failure) {
 				return;
 			}
-			Recover(*failure, budget);
+			Recover(context, *failure, budget);
 		}
 	}
 
@@ -171,27 +177,14 @@ private:
 			if (reply.IsOk() && !reply.Value().is_error) {
 				return nullptr;
 			}
-			if (reply.IsOk()) {
-				failure->transport = Status::Ok();
-				failure->is_error = true;
-				failure->error = reply.Value().error;
-				NoteError(reply.Value(), *failure);
-				return failure;
-			}
-			failure->transport = reply.GetStatus();
-			failure->retry = failure->transport.Code() == ErrorCode::Unavailable ||
-			                 failure->transport.Code() == ErrorCode::OutcomeUnknown;
+			*failure = Attempt();
+			(void)RemoteTransaction::NoteReply(reply, *failure);
 			if (failure->transport.Code() != ErrorCode::OutcomeUnknown || round == 1) {
 				break;
 			}
 			session->lost = false;
 		}
 		return failure;
-	}
-
-	static void NoteError(const RemoteReply &reply, Attempt &failure) {
-		failure.conflict = reply.IsConflict();
-		failure.retry = failure.conflict || reply.IsRetryable() || reply.IsSessionLost();
 	}
 
 	//! The next batch, or the end alone; the last batch also says that it is the last.
@@ -209,7 +202,7 @@ private:
 		auto failure = Send(EncodeSendDataRequest(header, body, has_rows ? batches[sent] : ChunkBatch()), budget);
 		if (last) {
 			terminated = !failure;
-			maybe_done = maybe_done || !failure || failure->transport.Code() == ErrorCode::OutcomeUnknown;
+			request_id.unknown = request_id.unknown || !failure || failure->unknown;
 		}
 		if (!failure && has_rows) {
 			sent++;
@@ -253,7 +246,6 @@ private:
 	Failure FetchBatch(uint64_t batch, const RemoteBudget &budget) {
 		auto attempt = std::make_unique<Attempt>(
 		    RemoteTransaction::FetchBatch(*cluster, *session, query_uuid, batch, budget, outcome));
-		attempt->retry = attempt->retry || attempt->conflict;
 		return attempt->transport.IsOk() && !attempt->is_error ? nullptr : std::move(attempt);
 	}
 
@@ -265,46 +257,66 @@ private:
 		}
 	}
 
-	//! Prepares for another round, or throws what the failure means.
-	void Recover(const Attempt &failure, const RemoteBudget &budget) {
+	//! Prepares for another round, or throws what the failure means. Sets `committed` when the statement turns out to
+	//! be.
+	void Recover(ClientContext &context, const Attempt &failure, const RemoteBudget &budget) {
 		auto what = std::string("the insert");
 		bool all_kept = forgotten == 0;
-		if (is_explicit || !failure.retry || !all_kept || budget.Expired()) {
-			finished = !failure.transport.IsOk() ? finished : true;
-			if (session && !is_explicit && failure.is_error) {
-				cluster->Release(session);
-			}
-			if (is_explicit && session && session->lost) {
-				std::lock_guard<std::mutex> guard(transaction.lock);
-				transaction.Break("node " + session->endpoint.ToString() + " was lost");
-				throw TransactionException("%s; the transaction was rolled back. Run it again", transaction.broken);
-			}
-			if (!is_explicit && failure.retry && !all_kept && !maybe_done) {
-				throw TransactionException("node %s was lost in the middle of an insert larger than %llu MiB, which is "
-				                           "not "
-				                           "kept for sending again; nothing was inserted. Run it again",
-				                           session ? session->endpoint.ToString() : "?",
-				                           static_cast<unsigned long long>(RESEND_BYTES_MAX >> 20));
-			}
-			RemoteTransaction::ThrowFailure(failure, what, maybe_done);
+		if (failure.is_error && !failure.retry) {
+			request_id.unknown = false; // the node that says so speaks for all sendings
 		}
-		if (session) {
-			if (!failure.conflict) {
-				cluster->MoveOn(session->endpoint);
-			}
-			if (failure.is_error && !session->lost) {
-				cluster->Discard(session);
-			}
+		if (failure.transport.Code() == ErrorCode::Cancelled && !is_explicit) {
+			Drop(failure);
+			RemoteTransaction::SettleInterrupted(context, *cluster, what, request_id);
+			committed = true;
+			outcome.types = {duckdb::LogicalType::BIGINT};
+			SetCount();
+			return;
+		}
+		if (is_explicit || !(failure.retry || failure.conflict) || !all_kept || budget.Expired()) {
+			GiveUp(failure, what, all_kept);
 		}
 		if (failure.conflict) {
-			// It was rolled back everywhere: what follows is a new statement.
-			request_id = HugeintToHex(RemoteCluster::RandomUuid());
-			maybe_done = false;
+			request_id.text = cluster->NewRequestId(); // rolled back everywhere: what follows is a new statement
+		} else if (session) {
+			cluster->MoveOn(session->endpoint);
 		}
-		session.reset();
+		Drop(failure);
 		sent = 0;
 		terminated = false;
 		ended_early = false;
+	}
+
+	//! Ends the node's work for this statement.
+	void Drop(const Attempt &failure) {
+		if (session && !session->lost) {
+			if (!failure.is_error) {
+				cluster->Cancel(*session, query_uuid);
+			}
+			cluster->Discard(session);
+		}
+		session.reset();
+	}
+
+	[[noreturn]] void GiveUp(const Attempt &failure, const std::string &what, bool all_kept) {
+		finished = !failure.transport.IsOk() ? finished : true;
+		if (session && !is_explicit && failure.is_error) {
+			cluster->Release(session);
+		}
+		if (is_explicit && session && session->lost) {
+			std::lock_guard<std::mutex> guard(transaction.lock);
+			transaction.Break("node " + session->endpoint.ToString() + " was lost");
+			throw TransactionException("%s; the transaction was rolled back. Run it again [quack:%s]",
+			                           transaction.broken, ErrorCodeName(ErrorCode::Unavailable));
+		}
+		if (!is_explicit && failure.retry && !all_kept && !request_id.unknown) {
+			throw TransactionException("node %s was lost in the middle of an insert larger than %llu MiB, which is not "
+			                           "kept for sending again; nothing was inserted. Run it again [quack:%s]",
+			                           session ? session->endpoint.ToString() : "?",
+			                           static_cast<unsigned long long>(RESEND_BYTES_MAX >> 20),
+			                           ErrorCodeName(ErrorCode::Unavailable));
+		}
+		RemoteTransaction::ThrowFailure(failure, what, request_id);
 	}
 
 	//! Above the bound the oldest batches go; after that a lost node cannot be made good.
@@ -325,7 +337,7 @@ private:
 	const std::string stream_id;
 	const bool deferred;
 	const bool is_explicit;
-	std::string request_id;
+	RemoteRequestId request_id; //! unknown: some node may have committed it
 	const duckdb::hugeint_t query_uuid;
 	std::shared_ptr<RemoteSession> session;
 
@@ -338,8 +350,8 @@ private:
 	bool complete = false;
 	bool terminated = false;
 	bool finished = false;
+	bool committed = false; //! although it was interrupted; `outcome` has the count of rows sent
 	bool ended_early = false;
-	bool maybe_done = false; //! some node may have committed it
 	RemoteStreamStart outcome;
 	duckdb::vector<duckdb::LogicalType> expected_types; //! of the first attempt
 };

@@ -10,6 +10,7 @@
 #include "duckdb/transaction/transaction_context.hpp"
 
 #include "quack/sql/remote_catalog_entry.hpp"
+#include "quack/sql/session_settings.hpp"
 #include "quack/sql/sql_error.hpp"
 
 namespace quack {
@@ -20,67 +21,63 @@ using duckdb::ErrorData;
 using duckdb::TransactionException;
 
 constexpr uint64_t ROLLBACK_TIMEOUT_MS = 5000;
-//! How long other nodes are asked for a commit that none of them knows.
-constexpr MonotonicNs COMMIT_GRACE = 2 * NS_PER_SECOND;
 
 //===----------------------------------------------------------------------===//
-// Budgets and failures
+// Budgets
 //===----------------------------------------------------------------------===//
 
-RemoteBudget RemoteTransaction::Unbounded(ClientContext &context) {
-	RemoteBudget budget;
-	budget.interrupted = [&context] {
+static uint64_t NumberSetting(ClientContext &context, const char *name) {
+	duckdb::Value setting;
+	if (!context.TryGetCurrentSetting(name, setting) || setting.IsNull()) {
+		return 0;
+	}
+	return setting.DefaultCastAs(duckdb::LogicalType::UBIGINT).GetValue<uint64_t>();
+}
+
+RemoteBudget RemoteTransaction::StatementBudget(ClientContext &context) {
+	auto interrupted = [&context] {
 		return context.IsInterrupted();
 	};
+	auto limit_ms = NumberSetting(context, SETTING_STATEMENT_TIMEOUT_MS);
+	if (limit_ms != 0) {
+		return RemoteBudget::ForMs(limit_ms, interrupted);
+	}
+	RemoteBudget budget;
+	budget.interrupted = interrupted;
 	return budget;
 }
 
 RemoteBudget RemoteTransaction::Budget(ClientContext &context) const {
 	auto timeout_ms = cluster->Options().request_timeout_ms;
-	duckdb::Value setting;
-	if (timeout_ms == 0 && context.TryGetCurrentSetting(SETTING_REQUEST_TIMEOUT_MS, setting) && !setting.IsNull()) {
-		timeout_ms = setting.DefaultCastAs(duckdb::LogicalType::UBIGINT).GetValue<uint64_t>();
+	if (timeout_ms == 0) {
+		timeout_ms = NumberSetting(context, SETTING_REQUEST_TIMEOUT_MS);
 	}
 	if (timeout_ms == 0) {
 		timeout_ms = DEFAULT_REQUEST_TIMEOUT_MS;
 	}
+	auto limit_ms = NumberSetting(context, SETTING_STATEMENT_TIMEOUT_MS);
+	if (limit_ms != 0) {
+		timeout_ms = std::min(timeout_ms, limit_ms);
+	}
 	return RemoteBudget::ForMs(timeout_ms, [&context] { return context.IsInterrupted(); });
 }
 
-//! Languages that see only an error's text find the stable code at its end.
-static std::string CodeTag(const char *code) {
-	return std::string(" [quack:") + code + "]";
+std::string RemoteTransaction::Consistency(ClientContext &context) const {
+	auto setting = ConsistencySetting(context);
+	return setting.empty() ? cluster->Options().consistency : setting;
 }
 
-void RemoteTransaction::ThrowFailure(const Attempt &attempt, const std::string &what, bool outcome_unknown) {
-	if (attempt.transport.Code() == ErrorCode::Cancelled) {
-		throw duckdb::InterruptException();
-	}
-	if (attempt.is_error && !(outcome_unknown && attempt.retry)) {
-		auto error = attempt.error;
-		auto code = CodeOf(error);
-		if (!code.empty()) {
-			error.message += CodeTag(code.c_str());
-		}
-		ThrowErrorResponse(error);
-	}
-	auto status = attempt.is_error ? Status(ErrorCode::Unavailable, attempt.error.message) : attempt.transport;
-	if (status.Code() == ErrorCode::Unauthorized) {
-		throw duckdb::PermissionException("%s%s", status.Message(), CodeTag(ErrorCodeName(status.Code())));
-	}
-	if (status.Code() == ErrorCode::InvalidArgument) {
-		throw duckdb::CatalogException("%s", status.Message());
-	}
-	if (status.Code() == ErrorCode::Incompatible) {
-		throw duckdb::IOException("%s%s", status.Message(), CodeTag(ErrorCodeName(status.Code())));
-	}
-	if (outcome_unknown) {
-		throw TransactionException("outcome unknown: %s was sent, but no node told its outcome before the deadline "
-		                           "(last: %s). It may have been committed; check before repeating it%s",
-		                           what, status.Message(), CodeTag(ErrorCodeName(ErrorCode::OutcomeUnknown)));
-	}
-	throw duckdb::IOException("%s could not be sent, nothing was done: %s%s", what, status.Message(),
-	                          CodeTag(ErrorCodeName(ErrorCode::Unavailable)));
+//! What a statement answers of which only the commit is known.
+static RemoteStreamStart UncountedResult() {
+	RemoteStreamStart result;
+	result.types = {duckdb::LogicalType::BIGINT};
+	result.names = {"Count"};
+	auto chunk = duckdb::make_uniq<duckdb::DataChunk>();
+	chunk->Initialize(duckdb::Allocator::DefaultAllocator(), result.types);
+	chunk->data[0].SetValue(0, duckdb::Value(duckdb::LogicalType::BIGINT));
+	chunk->SetChildCardinality(1);
+	result.chunks.push_back(std::move(chunk));
+	return result;
 }
 
 //===----------------------------------------------------------------------===//
@@ -135,7 +132,7 @@ void RemoteStream::Fetch(ClientContext &context) {
 	// A FETCH names its batch, so one that got lost is simply asked again, on the same node.
 	for (int round = 0; round < 2; round++) {
 		attempt = RemoteTransaction::FetchBatch(*cluster, *session, query_uuid, next_batch,
-		                                        RemoteTransaction::Unbounded(context), result);
+		                                        RemoteTransaction::StatementBudget(context), result);
 		if (attempt.transport.Code() != ErrorCode::OutcomeUnknown) {
 			break;
 		}
@@ -160,7 +157,7 @@ void RemoteStream::Fetch(ClientContext &context) {
 		throw TransactionException("node %s went away in the middle of a result (%s); run the query again", node,
 		                           attempt.transport.Message());
 	}
-	RemoteTransaction::ThrowFailure(attempt, "the query", false);
+	RemoteTransaction::ThrowFailure(attempt, "the query");
 }
 
 duckdb::unique_ptr<duckdb::DataChunk> RemoteStream::Next(ClientContext &context) {
@@ -196,6 +193,26 @@ RemoteTransaction &RemoteTransaction::Get(ClientContext &context, duckdb::Catalo
 	return Transaction::Get(context, catalog).Cast<RemoteTransaction>();
 }
 
+bool RemoteTransaction::NoteReply(const Result<RemoteReply> &reply, Attempt &attempt) {
+	attempt.transport = reply.IsOk() ? Status::Ok() : reply.GetStatus();
+	if (!reply.IsOk()) {
+		auto code = attempt.transport.Code();
+		attempt.retry = code == ErrorCode::Unavailable || code == ErrorCode::OutcomeUnknown;
+		attempt.unknown = code != ErrorCode::Unavailable;
+		return false;
+	}
+	if (!reply.Value().is_error) {
+		return true;
+	}
+	attempt.is_error = true;
+	attempt.error = reply.Value().error;
+	attempt.conflict = reply.Value().IsConflict();
+	attempt.unknown = reply.Value().IsOutcomeUnknown() || reply.Value().IsSessionLost();
+	attempt.retry = reply.Value().IsRetryable() || reply.Value().IsSessionLost();
+	attempt.retry_after_ms = reply.Value().RetryAfterMs();
+	return false;
+}
+
 RemoteTransaction::Attempt RemoteTransaction::FetchBatch(RemoteCluster &cluster, RemoteSession &session,
                                                          duckdb::hugeint_t query_uuid, uint64_t batch,
                                                          const RemoteBudget &budget, RemoteStreamStart &result) {
@@ -209,20 +226,11 @@ RemoteTransaction::Attempt RemoteTransaction::FetchBatch(RemoteCluster &cluster,
 	request.body = EncodeFetchRequest(header, body, QuackVersion::V3);
 	Attempt attempt;
 	auto reply = cluster.Exchange(session, request, budget);
-	if (!reply.IsOk()) {
-		attempt.transport = reply.GetStatus();
-		auto code = attempt.transport.Code();
-		attempt.retry = code == ErrorCode::Unavailable || code == ErrorCode::OutcomeUnknown;
-		if (code == ErrorCode::Cancelled) {
+	if (!NoteReply(reply, attempt)) {
+		if (attempt.transport.Code() == ErrorCode::Cancelled ||
+		    attempt.transport.Code() == ErrorCode::DeadlineExceeded) {
 			cluster.Cancel(session, query_uuid);
 		}
-		return attempt;
-	}
-	if (reply.Value().is_error) {
-		attempt.is_error = true;
-		attempt.error = reply.Value().error;
-		attempt.conflict = reply.Value().IsConflict();
-		attempt.retry = reply.Value().IsRetryable() || reply.Value().IsSessionLost();
 		return attempt;
 	}
 	MessageDecoder decoder(ByteView(reply.Value().bytes));
@@ -244,8 +252,9 @@ RemoteTransaction::Attempt RemoteTransaction::FetchBatch(RemoteCluster &cluster,
 
 RemoteTransaction::Attempt RemoteTransaction::TryPrepare(RemoteCluster &cluster, RemoteSession &session,
                                                          const RemoteStatement &statement,
-                                                         const std::string &request_id, duckdb::hugeint_t query_uuid,
-                                                         duckdb::optional_idx inline_rows, const RemoteBudget &budget) {
+                                                         const RemoteRequestId &request_id,
+                                                         duckdb::hugeint_t query_uuid, duckdb::optional_idx inline_rows,
+                                                         const RemoteBudget &budget) {
 	Attempt attempt;
 	attempt.transport = SetSchema(cluster, session, statement.schema, budget);
 	if (!attempt.transport.IsOk()) {
@@ -261,24 +270,17 @@ RemoteTransaction::Attempt RemoteTransaction::TryPrepare(RemoteCluster &cluster,
 	body.inline_rows = inline_rows;
 	RemoteRequest request;
 	request.body = EncodePrepareRequest(header, body, QuackVersion::V3);
-	request.request_id = request_id;
+	request.request_id = request_id.text;
+	request.repeat = request_id.unknown;
+	request.consistency = statement.consistency;
 	request.describe = statement.describe;
 	request.send_deadline = !statement.unbounded;
 	auto reply = cluster.Exchange(session, request, budget);
-	if (!reply.IsOk()) {
-		attempt.transport = reply.GetStatus();
-		auto code = attempt.transport.Code();
-		attempt.retry = code == ErrorCode::Unavailable || code == ErrorCode::OutcomeUnknown;
-		if (code == ErrorCode::Cancelled) {
+	if (!NoteReply(reply, attempt)) {
+		if (attempt.transport.Code() == ErrorCode::Cancelled ||
+		    attempt.transport.Code() == ErrorCode::DeadlineExceeded) {
 			cluster.Cancel(session, query_uuid);
 		}
-		return attempt;
-	}
-	if (reply.Value().is_error) {
-		attempt.is_error = true;
-		attempt.error = reply.Value().error;
-		attempt.retry = reply.Value().IsRetryable() || reply.Value().IsSessionLost();
-		attempt.conflict = reply.Value().IsConflict();
 		return attempt;
 	}
 	try {
@@ -288,6 +290,7 @@ RemoteTransaction::Attempt RemoteTransaction::TryPrepare(RemoteCluster &cluster,
 		attempt.transport =
 		    Status(ErrorCode::Incompatible, "node " + session.endpoint.ToString() +
 			                                    " sent a malformed result: " + ErrorData(error).RawMessage());
+		attempt.unknown = true;
 	}
 	return attempt;
 }
@@ -301,7 +304,8 @@ Status RemoteTransaction::SetSchema(RemoteCluster &cluster, RemoteSession &sessi
 	RemoteStatement use;
 	use.schema = session.search_schema;
 	use.sql = "USE " + duckdb::SQLIdentifier::ToString(wanted);
-	auto attempt = TryPrepare(cluster, session, use, "", cluster.RandomUuid(), duckdb::optional_idx(), budget);
+	auto attempt =
+	    TryPrepare(cluster, session, use, RemoteRequestId(), cluster.RandomUuid(), duckdb::optional_idx(), budget);
 	if (attempt.is_error) {
 		auto code = attempt.retry ? ErrorCode::Unavailable : ErrorCode::InvalidArgument;
 		return Status(code, "the node refused USE " + wanted + ": " + attempt.error.message);
@@ -314,7 +318,9 @@ Status RemoteTransaction::SetSchema(RemoteCluster &cluster, RemoteSession &sessi
 
 std::unique_ptr<RemoteStream> RemoteTransaction::Run(ClientContext &context, const RemoteStatement &statement) {
 	context.InterruptCheck();
-	auto stream = IsExplicit() ? RunExplicit(context, statement) : RunAutocommit(context, statement);
+	auto run = statement;
+	run.consistency = Consistency(context);
+	auto stream = IsExplicit() ? RunExplicit(context, run) : RunAutocommit(context, run);
 	if (statement.ddl) {
 		std::lock_guard<std::mutex> guard(schema_lock);
 		own_schema_changes = own_schema_changes || IsExplicit();
@@ -348,20 +354,23 @@ RemoteTransaction::Attempt RemoteTransaction::Complete(RemoteSession &node_sessi
 std::unique_ptr<RemoteStream> RemoteTransaction::RunAutocommit(ClientContext &context,
                                                                const RemoteStatement &statement) {
 	auto budget = Budget(context);
-	auto request_id = statement.effect ? HugeintToHex(RemoteCluster::RandomUuid()) : std::string();
+	RemoteRequestId request_id;
+	request_id.text = statement.effect ? cluster->NewRequestId() : std::string();
 	auto what = std::string(statement.effect ? "the statement" : "the query");
-	bool maybe_done = false;
+	// The deadline is about finding a node that takes the statement; a read runs as long as its node lives.
+	auto wait = statement.effect ? budget : StatementBudget(context);
 	uint64_t pause_ms = 5;
 	while (true) {
 		Attempt attempt;
 		auto acquired = cluster->Acquire(budget);
 		if (!acquired.IsOk()) {
 			attempt.transport = acquired.GetStatus();
-			ThrowFailure(attempt, what, maybe_done);
+			if (attempt.transport.Code() == ErrorCode::Cancelled) {
+				return Interrupted(context, what, request_id);
+			}
+			ThrowFailure(attempt, what, request_id);
 		}
 		auto node_session = acquired.Value();
-		// The deadline is about finding a node that takes the statement; a read runs as long as its node lives.
-		auto wait = statement.effect ? budget : Unbounded(context);
 		attempt = TryPrepare(*cluster, *node_session, statement, request_id, RemoteCluster::RandomUuid(),
 		                     duckdb::optional_idx(), wait);
 		if (attempt.transport.IsOk() && !attempt.is_error) {
@@ -369,35 +378,44 @@ std::unique_ptr<RemoteStream> RemoteTransaction::RunAutocommit(ClientContext &co
 			// Only the end of the result says that an effect was committed.
 			attempt = statement.effect ? Complete(*node_session, start, wait) : Attempt();
 			if (attempt.transport.IsOk() && !attempt.is_error) {
+				if (statement.effect) {
+					NoteCommitted(context);
+				}
 				return std::make_unique<RemoteStream>(cluster, node_session, true, std::move(start));
 			}
 		}
-		auto code = attempt.transport.Code();
-		maybe_done = maybe_done ||
-		             (statement.effect && (code == ErrorCode::OutcomeUnknown || code == ErrorCode::DeadlineExceeded));
-		if (!(attempt.retry || attempt.conflict) || budget.Expired()) {
+		// A definite error of a repetition speaks for all sendings before it.
+		bool definite = attempt.is_error && !attempt.retry;
+		request_id.unknown = statement.effect && !definite && (request_id.unknown || attempt.unknown);
+		if (attempt.transport.Code() == ErrorCode::Cancelled) {
+			return Interrupted(context, what, request_id);
+		}
+		if (!(attempt.retry || attempt.conflict) || budget.Expired() || wait.Expired()) {
 			if (attempt.is_error) {
 				cluster->Release(node_session);
 			}
-			ThrowFailure(attempt, what, maybe_done);
+			ThrowFailure(attempt, what, request_id);
+		}
+		if (attempt.conflict) {
+			request_id.text = cluster->NewRequestId(); // rolled back everywhere: what follows is a new statement
+		}
+		if (!attempt.conflict && (!node_session->lost || !attempt.transport.IsOk())) {
+			cluster->MoveOn(node_session->endpoint);
 		}
 		if (attempt.is_error && !node_session->lost) {
 			cluster->Release(node_session);
-			if (!PauseMs(pause_ms, budget)) {
-				throw duckdb::InterruptException();
+			if (!PauseMs(std::max(pause_ms, attempt.retry_after_ms), budget)) {
+				return Interrupted(context, what, request_id);
 			}
 			pause_ms = std::min<uint64_t>(pause_ms * 2, 200);
 		}
-		if (attempt.conflict) {
-			// It was rolled back everywhere: the next round is a new statement.
-			request_id = HugeintToHex(RemoteCluster::RandomUuid());
-			maybe_done = false;
-			continue;
-		}
-		if (!node_session->lost || !attempt.transport.IsOk()) {
-			cluster->MoveOn(node_session->endpoint);
-		}
 	}
+}
+
+std::unique_ptr<RemoteStream> RemoteTransaction::Interrupted(ClientContext &context, const std::string &what,
+                                                             const RemoteRequestId &request_id) {
+	SettleInterrupted(context, *cluster, what, request_id);
+	return std::make_unique<RemoteStream>(cluster, nullptr, true, UncountedResult());
 }
 
 void RemoteTransaction::Break(const std::string &reason) {
@@ -410,8 +428,8 @@ void RemoteTransaction::Break(const std::string &reason) {
 std::shared_ptr<RemoteSession> RemoteTransaction::Begun(const RemoteBudget &budget) {
 	if (!broken.empty()) {
 		throw TransactionException("the transaction cannot go on and was rolled back: %s. Run ROLLBACK, then the "
-		                           "whole transaction again",
-		                           broken);
+		                           "whole transaction again%s",
+		                           broken, CodeTag(ErrorCode::Unavailable));
 	}
 	if (session) {
 		return session;
@@ -424,18 +442,18 @@ std::shared_ptr<RemoteSession> RemoteTransaction::Begun(const RemoteBudget &budg
 		Attempt attempt;
 		if (!acquired.IsOk()) {
 			attempt.transport = acquired.GetStatus();
-			ThrowFailure(attempt, "BEGIN", false);
+			ThrowFailure(attempt, "BEGIN");
 		}
 		auto node_session = acquired.Value();
-		attempt =
-		    TryPrepare(*cluster, *node_session, begin, "", RemoteCluster::RandomUuid(), duckdb::optional_idx(), budget);
+		attempt = TryPrepare(*cluster, *node_session, begin, RemoteRequestId(), RemoteCluster::RandomUuid(),
+		                     duckdb::optional_idx(), budget);
 		if (attempt.transport.IsOk() && !attempt.is_error) {
 			session = node_session;
 			return session;
 		}
 		cluster->Discard(node_session);
 		if (!attempt.retry || budget.Expired()) {
-			ThrowFailure(attempt, "BEGIN", false);
+			ThrowFailure(attempt, "BEGIN");
 		}
 		cluster->MoveOn(node_session->endpoint);
 		if (!PauseMs(pause_ms, budget)) {
@@ -452,7 +470,8 @@ std::unique_ptr<RemoteStream> RemoteTransaction::RunExplicit(ClientContext &cont
 	Attempt attempt;
 	// The same query uuid in the same session is the same statement, so a lost answer is asked for once more.
 	for (int round = 0; round < 2; round++) {
-		attempt = TryPrepare(*cluster, *node_session, statement, "", uuid, duckdb::optional_idx(), Unbounded(context));
+		attempt = TryPrepare(*cluster, *node_session, statement, RemoteRequestId(), uuid, duckdb::optional_idx(),
+		                     StatementBudget(context));
 		if (attempt.transport.Code() != ErrorCode::OutcomeUnknown || round == 1) {
 			break;
 		}
@@ -465,9 +484,10 @@ std::unique_ptr<RemoteStream> RemoteTransaction::RunExplicit(ClientContext &cont
 	if (node_session->lost && attempt.transport.Code() != ErrorCode::Cancelled) {
 		Break("node " + node_session->endpoint.ToString() + " was lost (" +
 		      (attempt.is_error ? attempt.error.message : attempt.transport.Message()) + ")");
-		throw TransactionException("%s; the transaction was rolled back. Run it again", broken);
+		throw TransactionException("%s; the transaction was rolled back. Run it again%s", broken,
+		                           CodeTag(ErrorCode::Unavailable));
 	}
-	ThrowFailure(attempt, "the statement", false);
+	ThrowFailure(attempt, "the statement");
 }
 
 void RemoteTransaction::RequireExplicit() {
@@ -482,91 +502,56 @@ void RemoteTransaction::RequireExplicit() {
 ErrorData RemoteTransaction::Commit(ClientContext &context) {
 	std::lock_guard<std::mutex> guard(lock);
 	if (!broken.empty()) {
-		return ErrorData(duckdb::ExceptionType::TRANSACTION,
-		                 "the transaction was rolled back: " + broken + ". Run it again");
+		return ErrorData(duckdb::ExceptionType::TRANSACTION, "the transaction was rolled back: " + broken +
+		                                                         ". Run it again" + CodeTag(ErrorCode::Unavailable));
 	}
 	if (!session) {
 		return ErrorData();
 	}
-	auto budget = Budget(context);
-	budget.interrupted = {}; // a COMMIT on its way is not stopped: its outcome would be unknown
-	RemoteStatement commit;
-	commit.sql = "COMMIT";
-	commit.schema = session->search_schema;
-	auto request_id = HugeintToHex(RemoteCluster::RandomUuid());
-	auto uuid = RemoteCluster::RandomUuid();
-	Attempt attempt;
-	uint64_t pause_ms = 5;
-	while (true) {
-		attempt = TryPrepare(*cluster, *session, commit, request_id, uuid, duckdb::optional_idx(), budget);
-		if (attempt.transport.IsOk() && !attempt.is_error) {
-			cluster->Release(session);
-			session.reset();
-			return ErrorData();
-		}
-		if (!attempt.retry || budget.Expired() || session->lost) {
-			break;
-		}
-		PauseMs(pause_ms, budget);
-		pause_ms = std::min<uint64_t>(pause_ms * 2, 200);
-	}
-	auto ended = session;
-	session.reset();
 	try {
-		if (attempt.is_error && !ended->lost) {
-			cluster->Discard(ended); // the node rolled back; a fresh session is the simplest clean state
-			ThrowFailure(attempt, "COMMIT", false);
-		}
-		cluster->MoveOn(ended->endpoint);
-		return CommitElsewhere(request_id, budget, std::move(attempt));
+		CommitOnNode(context, Budget(context));
+		NoteCommitted(context);
+		return ErrorData();
 	} catch (std::exception &error) {
 		return ErrorData(error);
 	}
 }
 
-//! The node was lost while it committed. Any node knows the outcome by the request id once it applied the entry.
-ErrorData RemoteTransaction::CommitElsewhere(const std::string &request_id, const RemoteBudget &budget, Attempt last) {
+void RemoteTransaction::CommitOnNode(ClientContext &context, const RemoteBudget &budget) {
+	auto node_session = std::move(session);
+	session.reset();
 	RemoteStatement commit;
 	commit.sql = "COMMIT";
-	uint64_t pause_ms = 5;
-	auto first_failure = last.is_error ? last.error.message : last.transport.Message();
-	auto grace_end = SystemClock().Now() + COMMIT_GRACE;
-	while (!budget.Expired()) {
-		auto acquired = cluster->Acquire(budget);
-		if (!acquired.IsOk()) {
-			last.transport = acquired.GetStatus();
+	commit.schema = node_session->search_schema;
+	RemoteRequestId request_id;
+	request_id.text = cluster->NewRequestId();
+	auto uuid = RemoteCluster::RandomUuid();
+	Attempt attempt;
+	// The same query uuid in the same session is the same COMMIT: a lost answer is asked for once more.
+	for (int round = 0; round < 2; round++) {
+		attempt = TryPrepare(*cluster, *node_session, commit, request_id, uuid, duckdb::optional_idx(), budget);
+		request_id.unknown = request_id.unknown || attempt.unknown;
+		if (attempt.transport.IsOk() && !attempt.is_error) {
+			cluster->Release(node_session);
+			return;
+		}
+		if (attempt.transport.Code() != ErrorCode::OutcomeUnknown || budget.Expired()) {
 			break;
 		}
-		auto other = acquired.Value();
-		commit.schema = other->search_schema;
-		last = TryPrepare(*cluster, *other, commit, request_id, RemoteCluster::RandomUuid(), duckdb::optional_idx(),
-		                  budget);
-		if (last.transport.IsOk() && !last.is_error) {
-			cluster->Release(other);
-			return ErrorData();
-		}
-		if (last.is_error && !last.retry) {
-			cluster->Release(other);
-			// The other node knows no such commit. One that was still on its way would arrive within the grace.
-			if (SystemClock().Now() < grace_end) {
-				PauseMs(100, budget);
-				continue;
-			}
-			throw TransactionException("the node was lost before the transaction was committed (%s); it was rolled "
-			                           "back. "
-			                           "Run it again",
-			                           first_failure);
-		}
-		if (!last.transport.IsOk()) {
-			cluster->MoveOn(other->endpoint);
-		} else {
-			cluster->Release(other);
-		}
-		PauseMs(pause_ms, budget);
-		pause_ms = std::min<uint64_t>(pause_ms * 2, 200);
+		node_session->lost = false;
 	}
-	last.is_error = false;
-	ThrowFailure(last, "COMMIT", true);
+	cluster->Discard(node_session); // whatever the node still holds for it ends with the session
+	if (attempt.transport.Code() == ErrorCode::Cancelled) {
+		SettleInterrupted(context, *cluster, "the transaction", request_id);
+		return;
+	}
+	bool definite = attempt.is_error && !attempt.unknown;
+	if (definite || !request_id.unknown) {
+		ThrowFailure(attempt, "COMMIT");
+	}
+	cluster->MoveOn(node_session->endpoint);
+	CommitElsewhere(context, request_id, budget,
+	                attempt.is_error ? attempt.error.message : attempt.transport.Message());
 }
 
 void RemoteTransaction::Rollback() {
@@ -582,8 +567,8 @@ void RemoteTransaction::Rollback() {
 	RemoteStatement rollback;
 	rollback.sql = "ROLLBACK";
 	rollback.schema = ended->search_schema;
-	auto attempt = TryPrepare(*cluster, *ended, rollback, "", RemoteCluster::RandomUuid(), duckdb::optional_idx(),
-	                          RemoteBudget::ForMs(ROLLBACK_TIMEOUT_MS));
+	auto attempt = TryPrepare(*cluster, *ended, rollback, RemoteRequestId(), RemoteCluster::RandomUuid(),
+	                          duckdb::optional_idx(), RemoteBudget::ForMs(ROLLBACK_TIMEOUT_MS));
 	if (attempt.transport.IsOk() && !attempt.is_error) {
 		cluster->Release(ended);
 	} else {
@@ -657,7 +642,7 @@ std::shared_ptr<RemoteSnapshot> RemoteTransaction::Snapshot(ClientContext &conte
 	}
 	if (fresh && !fresh_in_statement) {
 		guard.unlock();
-		if (cluster->Options().consistency == "linearizable") {
+		if (Consistency(context) == "linearizable") {
 			// A heartbeat is answered at once; this query waits for what was committed before it.
 			RemoteStatement probe;
 			probe.sql = "SELECT 1 FROM duckdb_schemas() WHERE database_name = current_database() LIMIT 1";

@@ -25,12 +25,19 @@ class RemoteSnapshot;
 struct RemoteStatement {
 	std::string sql;
 	std::string schema;         //! unqualified names are looked up here; empty = the node's default
+	std::string consistency;    //! filled when it runs: the session's, else the attachment's
 	bool effect = false;        //! may change data or schema: has a request id in autocommit
 	bool describe = false;      //! bind only
 	bool ddl = false;           //! changes this transaction's own view of the schema
 	bool returning = false;     //! streamed rows: the statement answers with rows of its own instead of a count
 	bool unbounded = false;     //! streamed rows that are still coming: the node gets no deadline
 	bool counts_itself = false; //! streamed rows: the count is not the number of rows sent
+};
+
+//! The name of one write over all its repetitions.
+struct RemoteRequestId {
+	std::string text;     //! 32 hex digits; empty = none
+	bool unknown = false; //! it was sent, and its outcome is not known
 };
 
 //! Where a result stands when reading begins.
@@ -134,26 +141,37 @@ public:
 	}
 	//! Budget of one statement that starts now; interrupt included.
 	RemoteBudget Budget(duckdb::ClientContext &context) const;
-	//! Same, without a deadline: a read may take as long as the node is alive.
-	static RemoteBudget Unbounded(duckdb::ClientContext &context);
+	//! For what may take as long as its node lives, unless the session limits its statements.
+	static RemoteBudget StatementBudget(duckdb::ClientContext &context);
+	//! How fresh this session's reads are.
+	std::string Consistency(duckdb::ClientContext &context) const;
 
 	//! One PREPARE and what came back. `retry`: the same request id may be sent again.
 	struct Attempt {
 		Status transport;
 		bool is_error = false;
 		bool retry = false;
-		bool conflict = false; //! may be run again, under a new request id
+		bool conflict = false; //! lost against another writer, everywhere; may be run again under a new request id
+		bool unknown = false;  //! it may have been committed, or still be
+		uint64_t retry_after_ms = 0;
 		ErrorResponse error;
 		PrepareResponse response;
 	};
 	static Attempt TryPrepare(RemoteCluster &cluster, RemoteSession &session, const RemoteStatement &statement,
-	                          const std::string &request_id, duckdb::hugeint_t query_uuid,
+	                          const RemoteRequestId &request_id, duckdb::hugeint_t query_uuid,
 	                          duckdb::optional_idx inline_rows, const RemoteBudget &budget);
 	//! One FETCH; its chunks are added to `result`, whose needs_more_fetch is cleared at the end.
 	static Attempt FetchBatch(RemoteCluster &cluster, RemoteSession &session, duckdb::hugeint_t query_uuid,
 	                          uint64_t batch, const RemoteBudget &budget, RemoteStreamStart &result);
 	//! Throws what an attempt that will not be repeated means for the user.
-	[[noreturn]] static void ThrowFailure(const Attempt &attempt, const std::string &what, bool outcome_unknown);
+	[[noreturn]] static void ThrowFailure(const Attempt &attempt, const std::string &what,
+	                                      const RemoteRequestId &request_id = RemoteRequestId());
+	//! The user interrupted a write that was sent: asks the cluster what became of it. Returns when it was committed,
+	//! else throws.
+	static void SettleInterrupted(duckdb::ClientContext &context, RemoteCluster &cluster, const std::string &what,
+	                              const RemoteRequestId &request_id);
+	//! What was committed is reported so: an interrupt that comes now is too late.
+	static void NoteCommitted(duckdb::ClientContext &context);
 
 private:
 	friend class StatementRowSender;
@@ -167,7 +185,16 @@ private:
 	void Break(const std::string &reason);
 	//! Fetches the rest of a result.
 	Attempt Complete(RemoteSession &node_session, RemoteStreamStart &start, const RemoteBudget &budget);
-	duckdb::ErrorData CommitElsewhere(const std::string &request_id, const RemoteBudget &budget, Attempt last);
+	//! Fills in the failure; false when there is one.
+	static bool NoteReply(const Result<RemoteReply> &reply, Attempt &attempt);
+	//! Sends COMMIT; throws unless it is known to be committed.
+	void CommitOnNode(duckdb::ClientContext &context, const RemoteBudget &budget);
+	//! SettleInterrupted, and the answer of a statement that was committed.
+	std::unique_ptr<RemoteStream> Interrupted(duckdb::ClientContext &context, const std::string &what,
+	                                          const RemoteRequestId &request_id);
+	//! The node that committed cannot be asked any more; any other one decides what became of the request.
+	void CommitElsewhere(duckdb::ClientContext &context, const RemoteRequestId &request_id, const RemoteBudget &budget,
+	                     const std::string &reason);
 	bool IsExplicit() const {
 		return !autocommit;
 	}

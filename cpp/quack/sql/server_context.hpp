@@ -9,6 +9,8 @@
 #include "duckdb.hpp"
 #include "quack/catalog/replicated_database.hpp"
 #include "quack/node/consensus_engine.hpp"
+#include "quack/sql/admission.hpp"
+#include "quack/sql/contention.hpp"
 #include "quack/sql/query_execution.hpp"
 
 namespace quack {
@@ -16,8 +18,11 @@ namespace sql {
 
 struct ServerLimits {
 	ResultLimits result;
+	AdmissionLimits admission;
 	size_t sessions_max = 1024;
 	size_t connections_max = 1024;
+	//! Further ones, for requests that end work or tell about the node.
+	size_t connections_reserve = 64;
 	//! Statements that wait behind the running one, per session; past it Overloaded.
 	size_t statement_queue_max = 64;
 	//! Finished statements whose answers can be asked for again, per session.
@@ -33,8 +38,9 @@ struct ServerLimits {
 	uint64_t result_ttl_s = 3600;
 	//! Server-side limit of one statement in milliseconds; 0 = none. A client's own deadline only shortens it.
 	uint64_t statement_timeout_ms = 0;
-	//! Attempts of an autocommit statement that met a conflict or a schema change.
-	uint32_t statement_attempts_max = 10;
+	//! An autocommit statement that meets conflicts or schema changes is repeated for so long, or until its deadline
+	//! when that comes first.
+	uint64_t conflict_retry_ms_max = 60 * 1000;
 	uint32_t failed_logins_burst = 50;
 	uint32_t failed_logins_per_second = 10;
 };
@@ -53,6 +59,8 @@ struct ServerContext {
 	std::string node_id;
 	catalog::ReplicatedDatabase *replica = nullptr;
 	node::ConsensusEngine *engine = nullptr;
+	ContentionQueue *contention = nullptr;
+	Admission *admission = nullptr;
 	std::vector<VoterAddress> voters;
 	//! node_id of the root group's leader as known here, empty when unknown. Cheap; any thread.
 	std::function<std::string()> leader;

@@ -1,5 +1,6 @@
 #include "quack/sql/session.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include "duckdb/common/exception.hpp"
@@ -62,7 +63,7 @@ std::shared_ptr<QueryExecution> Session::Submit(const PrepareRequest &request, S
 		}
 	}
 	job.execution = std::make_shared<QueryExecution>(uuid, request.sql, info.version, request.inline_rows,
-	                                                 server.limits.result, std::move(options));
+	                                                 server.limits.result, std::move(options), *server.admission);
 	return Enqueue(std::move(job));
 }
 
@@ -70,7 +71,7 @@ std::shared_ptr<QueryExecution> Session::SubmitAppend(AppendRequest request, Sta
 	Job job;
 	auto text = "INSERT INTO " + request.schema + "." + request.table + " VALUES (NULL)";
 	job.execution = std::make_shared<QueryExecution>(duckdb::hugeint_t(0), text, info.version, duckdb::optional_idx(1),
-	                                                 server.limits.result, std::move(options));
+	                                                 server.limits.result, std::move(options), *server.admission);
 	job.append = std::make_shared<AppendRequest>(std::move(request));
 	return Enqueue(std::move(job));
 }
@@ -82,8 +83,10 @@ std::shared_ptr<QueryExecution> Session::Enqueue(Job job) {
 		throw InvalidInputException("Invalid connection id: %s", close_reason);
 	}
 	if (queue.size() >= server.limits.statement_queue_max) {
-		ThrowCoded(Status(ErrorCode::Overloaded, "the session has " + std::to_string(queue.size()) +
-		                                             " statements waiting, the most it takes; wait for their results"));
+		ThrowOverloaded(Status(ErrorCode::Overloaded,
+		                       "the session has " + std::to_string(queue.size()) +
+		                           " statements waiting, the most it takes; wait for their results"),
+		                server.admission->RetryAfterMs());
 	}
 	if (execution->uuid != duckdb::hugeint_t(0)) {
 		auto key = HugeintToHex(execution->uuid);
@@ -94,6 +97,12 @@ std::shared_ptr<QueryExecution> Session::Enqueue(Job job) {
 		execution_order.push_back(key);
 		ForgetDoneLocked();
 	}
+	bool urgent = in_transaction || IsUrgentText(execution->sql);
+	auto admitted = server.admission->Enter(urgent);
+	if (!admitted.IsOk()) {
+		ForgetLocked(execution->uuid);
+		ThrowOverloaded(admitted, server.admission->RetryAfterMs());
+	}
 	queue.push_back(std::move(job));
 	if (current) {
 		current->LiftLimit();
@@ -103,6 +112,12 @@ std::shared_ptr<QueryExecution> Session::Enqueue(Job job) {
 	}
 	work.notify_one();
 	return execution;
+}
+
+void Session::ForgetLocked(duckdb::hugeint_t uuid) {
+	auto key = HugeintToHex(uuid);
+	executions.erase(key);
+	execution_order.erase(std::remove(execution_order.begin(), execution_order.end(), key), execution_order.end());
 }
 
 void Session::ForgetDoneLocked() {
@@ -149,6 +164,7 @@ void Session::WorkerLoop() {
 		}
 		guard.unlock();
 		RunJob(job);
+		server.admission->Leave(SystemClock().Now() - job.execution->created);
 		in_transaction = !connection->context->transaction.IsAutoCommit();
 		guard.lock();
 		current.reset();
@@ -209,7 +225,7 @@ void Session::Cancel(duckdb::hugeint_t uuid) {
 		}
 	}
 	for (auto &stream : to_abort) {
-		stream->Abort("the statement was cancelled");
+		stream->Abort(Status(ErrorCode::Cancelled, "the statement was cancelled"));
 	}
 }
 
@@ -235,7 +251,8 @@ std::shared_ptr<ClientStream> Session::OpenStream(const std::string &id,
 		throw InvalidInputException("A session reads at most %llu client streams at once",
 		                            static_cast<uint64_t>(server.limits.streams_max));
 	}
-	auto stream = std::make_shared<ClientStream>(id, types, ordered, server.limits.stream_buffer_bytes_max);
+	auto stream =
+	    std::make_shared<ClientStream>(id, types, ordered, server.limits.stream_buffer_bytes_max, *server.admission);
 	streams.emplace(id, stream);
 	return stream;
 }
@@ -265,22 +282,12 @@ void Session::Close(const std::string &reason) {
 	std::deque<Job> dropped;
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		if (!closed) {
-			closed = true;
-			close_reason = reason;
-		}
+		CancelAllLocked(reason);
 		dropped.swap(queue);
 		ending.swap(worker);
-		if (current) {
-			current->Cancel();
-			connection->context->Interrupt();
-		}
-		for (auto &entry : streams) {
-			entry.second->Abort(reason);
-		}
-		work.notify_all();
 	}
 	for (auto &job : dropped) {
+		server.admission->Leave(0);
 		job.execution->Fail(CodedError(Status(ErrorCode::Unavailable, "the statement was not started: " + reason)));
 	}
 	if (ending.joinable()) {
@@ -289,6 +296,26 @@ void Session::Close(const std::string &reason) {
 	// The destructor of the connection rolls back an open transaction.
 	std::lock_guard<std::mutex> guard(lock);
 	connection.reset();
+}
+
+void Session::BeginClose(const std::string &reason) {
+	std::lock_guard<std::mutex> guard(lock);
+	CancelAllLocked(reason);
+}
+
+void Session::CancelAllLocked(const std::string &reason) {
+	if (!closed) {
+		closed = true;
+		close_reason = reason;
+	}
+	if (current) {
+		current->Cancel();
+		connection->context->Interrupt();
+	}
+	for (auto &entry : streams) {
+		entry.second->Abort(Status(ErrorCode::Unavailable, reason));
+	}
+	work.notify_all();
 }
 
 std::string Session::ClosedReason() const {
@@ -329,7 +356,7 @@ void Session::EnforceDeadlines(MonotonicNs now) {
 	if (current->options.deadline != 0 && now > current->options.deadline) {
 		current->Cancel();
 		for (auto &entry : streams) {
-			entry.second->Abort("the statement ran past its deadline");
+			entry.second->Abort(Status(ErrorCode::DeadlineExceeded, "the statement ran past its deadline"));
 		}
 	}
 	auto result_ttl = static_cast<MonotonicNs>(server.limits.result_ttl_s) * NS_PER_SECOND;

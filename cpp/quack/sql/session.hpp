@@ -81,6 +81,8 @@ public:
 
 	//! Cancels everything, ends the worker, rolls back. Idempotent; any thread but the worker.
 	void Close(const std::string &reason);
+	//! The first part of it, which does not wait.
+	void BeginClose(const std::string &reason);
 
 	//! Why the session was closed; empty while it is open.
 	std::string ClosedReason() const;
@@ -93,6 +95,10 @@ public:
 	void EnforceDeadlines(MonotonicNs now);
 
 	SessionStatus GetStatus() const;
+	//! Whether an explicit transaction was open after the last statement.
+	bool InTransaction() const {
+		return in_transaction;
+	}
 
 	//! For the worker and what it calls.
 	duckdb::Connection &Connection() {
@@ -110,6 +116,8 @@ private:
 	void RunJob(Job &job);
 	void JoinWorker(std::thread &ending);
 	void EndStreams(QueryExecution &execution);
+	void CancelAllLocked(const std::string &reason);
+	void ForgetLocked(duckdb::hugeint_t uuid);
 	//! Drops the oldest finished results above the limit.
 	void ForgetDoneLocked();
 

@@ -30,9 +30,10 @@ std::shared_ptr<Session> SessionRegistry::Create(SessionInfo info) {
 			ThrowCoded(Status(ErrorCode::Unavailable, "the node stops; use another node"));
 		}
 		if (sessions.size() + opening >= context.limits.sessions_max) {
-			ThrowCoded(
-			    Status(ErrorCode::Overloaded, "the node has " + std::to_string(sessions.size()) +
-				                                  " sessions, the most it takes; close some or use another node"));
+			ThrowOverloaded(Status(ErrorCode::Overloaded,
+			                       "the node has " + std::to_string(sessions.size()) +
+			                           " sessions, the most it takes; close some or use another node"),
+			                context.admission->RetryAfterMs());
 		}
 		opening++;
 	}
@@ -144,6 +145,9 @@ void SessionRegistry::Stop(const std::string &reason) {
 		stopped = true;
 		ending.swap(sessions);
 		changed.notify_all();
+	}
+	for (auto &entry : ending) {
+		entry.second->BeginClose(reason); // what waits for its commit gives up at the same time as the others
 	}
 	for (auto &entry : ending) {
 		entry.second->Close(reason);

@@ -1,7 +1,7 @@
 #include "quack/sql/statement_runner.hpp"
 
+#include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "duckdb/common/exception.hpp"
@@ -9,6 +9,7 @@
 #include "duckdb/parser/sql_statement.hpp"
 #include "quack/common/prng.hpp"
 #include "quack/sql/read_barrier.hpp"
+#include "quack/sql/session_settings.hpp"
 #include "quack/sql/sql_error.hpp"
 #include "quack/sql/status_query.hpp"
 
@@ -26,6 +27,7 @@ namespace {
 constexpr MonotonicNs RETRY_DELAY_MIN = 2 * NS_PER_MS;
 constexpr MonotonicNs RETRY_DELAY_MAX = 200 * NS_PER_MS;
 constexpr MonotonicNs BARRIER_TIMEOUT = 5 * NS_PER_SECOND;
+constexpr MonotonicNs RESOLVE_TIMEOUT = 5 * NS_PER_SECOND;
 
 duckdb::vector<std::string> NamesOf(const duckdb::vector<duckdb::Identifier> &identifiers) {
 	duckdb::vector<std::string> names;
@@ -54,6 +56,8 @@ Consistency ParseConsistency(const std::string &text) {
 	throw InvalidInputException("Unknown consistency '%s': eventual, session or linearizable expected", text);
 }
 
+using Statements = duckdb::vector<duckdb::unique_ptr<duckdb::SQLStatement>>;
+
 //! One attempt at one statement.
 class StatementRunner {
 public:
@@ -62,8 +66,7 @@ public:
 	}
 
 	//! Throws; fills schema and rows.
-	void Run() {
-		auto statements = connection.ExtractStatements(execution.sql);
+	void Run(Statements statements) {
 		if (statements.empty()) {
 			throw InvalidInputException("Query did not return any columns");
 		}
@@ -82,7 +85,7 @@ public:
 	}
 
 private:
-	void Describe(duckdb::vector<duckdb::unique_ptr<duckdb::SQLStatement>> statements) {
+	void Describe(Statements statements) {
 		if (statements.size() != 1) {
 			throw InvalidInputException("One statement can be described at a time, %llu came",
 			                            static_cast<uint64_t>(statements.size()));
@@ -109,7 +112,7 @@ private:
 	}
 
 	//! The client gets the first result that has rows, else the first.
-	void RunScript(duckdb::vector<duckdb::unique_ptr<duckdb::SQLStatement>> statements) {
+	void RunScript(Statements statements) {
 		duckdb::unique_ptr<duckdb::QueryResult> answer;
 		bool answer_has_rows = false;
 		for (auto &statement : statements) {
@@ -187,33 +190,6 @@ bool IsRetryable(const ErrorResponse &error) {
 	return code == ErrorCodeName(ErrorCode::Conflict) || code == ErrorCodeName(ErrorCode::SchemaChanged);
 }
 
-//! A statement that another node, or this one, committed under the same request id before.
-class ReplayCheck {
-public:
-	ReplayCheck(Session &session_p, const StatementOptions &options)
-	    : replica(session_p.Context().replica), engine(session_p.Context().engine),
-	      active(!options.request_id.empty() && replica != nullptr) {
-	}
-
-	//! Waits until this node knows what was committed before now. Cheap when it fails: the duplicate is still caught
-	//! when the entry is applied.
-	void CatchUp() {
-		if (!active || engine == nullptr) {
-			return;
-		}
-		(void)WaitForRootGroup(*engine, BARRIER_TIMEOUT);
-	}
-
-	std::optional<CommitOutcome> Find(const RequestId &id) const {
-		return active ? replica->Outcome(id) : std::nullopt;
-	}
-
-private:
-	catalog::ReplicatedDatabase *replica;
-	node::ConsensusEngine *engine;
-	bool active;
-};
-
 //! The answer to a statement that is known to have committed: its shape, and the count it reported is not kept.
 void AnswerCommitted(QueryExecution &execution) {
 	execution.SetSchema({duckdb::LogicalType::BIGINT}, {"Count"});
@@ -225,92 +201,177 @@ void AnswerCommitted(QueryExecution &execution) {
 	execution.Finish();
 }
 
-void WaitBeforeRetry(uint32_t attempt, Prng &prng) {
-	auto limit = std::min(RETRY_DELAY_MAX, RETRY_DELAY_MIN << std::min<uint32_t>(attempt, 10));
-	auto delay = RETRY_DELAY_MIN + static_cast<MonotonicNs>(prng.Next() % static_cast<uint64_t>(limit));
-	std::this_thread::sleep_for(std::chrono::nanoseconds(delay));
+void WaitBeforeRetry(uint32_t losses, Prng &prng) {
+	auto limit = std::min(RETRY_DELAY_MAX, RETRY_DELAY_MIN << std::min<uint32_t>(losses, 10));
+	std::this_thread::sleep_for(std::chrono::nanoseconds(prng.Next() % static_cast<uint64_t>(limit)));
 }
 
-//! Empty when the attempt succeeded and the execution is finished.
-std::optional<ErrorResponse> Attempt(Session &session, QueryExecution &execution, const RequestId &request_id) {
-	duckdb::ErrorData error;
-	try {
-		StatementRunner(session, execution).Run();
-		execution.Finish();
-		return std::nullopt;
-	} catch (std::exception &exception) {
-		error = ErrorOf(exception, execution.sql);
-	} catch (...) {
-		error = duckdb::ErrorData(duckdb::ExceptionType::INTERNAL, "unknown exception");
+//! All attempts at what one PREPARE asked for.
+class StatementAttempts {
+public:
+	StatementAttempts(Session &session_p, QueryExecution &execution_p)
+	    : session(session_p), execution(execution_p),
+	      autocommit(session.Connection().context->transaction.IsAutoCommit()),
+	      walk(execution.options.request_id, session.Context().replica),
+	      prng(static_cast<uint64_t>(SystemClock().Now())) {
+		auto retry_ms = static_cast<MonotonicNs>(session.Context().limits.conflict_retry_ms_max);
+		retry_until = SystemClock().Now() + retry_ms * NS_PER_MS;
+		if (execution.options.deadline != 0) {
+			retry_until = std::min(retry_until, execution.options.deadline);
+		}
 	}
-	return ExplainFailure(session, execution, error, request_id);
-}
 
-void RunAttempts(Session &session, QueryExecution &execution) {
-	auto &context = *session.Connection().context;
-	bool autocommit = context.transaction.IsAutoCommit();
-	Prng prng(static_cast<uint64_t>(SystemClock().Now()));
-	ReplayCheck replay(session, execution.options);
-	if (autocommit && !execution.options.describe_only) {
-		replay.CatchUp();
+	//! Throws what no attempt could be made for.
+	void Run() {
+		PrepareAttempt(session, execution.options, walk); // parsing may read the catalog
+		auto statements = session.Connection().ExtractStatements(execution.sql);
+		bool is_write = statements.size() == 1 && IsWrite(*statements[0]);
+		// A script commits several times: one id cannot stand for it, and it is never repeated.
+		bool repeats = autocommit && statements.size() == 1 && !execution.options.describe_only;
+		if (!repeats) {
+			End(Attempt(std::move(statements)));
+			return;
+		}
+		if (execution.options.is_repeat) {
+			CatchUp();
+		}
+		auto key = is_write ? ContentionKey::Of(*statements[0]) : ContentionKey();
+		ContentionQueue::Turn turn(*session.Context().contention, std::move(key), [this] { return GivesUp(); });
+		Repeat(statements[0], turn);
 	}
-	for (uint32_t attempt = 0;; attempt++) {
-		auto request_id = PrepareAttempt(session, execution.options, attempt);
-		auto earlier = autocommit ? replay.Find(request_id) : std::nullopt;
-		if (earlier && earlier->status.IsOk()) {
+
+private:
+	static bool IsWrite(const duckdb::SQLStatement &statement) {
+		return statement.type != duckdb::StatementType::SELECT_STATEMENT;
+	}
+
+	bool GivesUp() const {
+		return execution.IsCancelled() || SystemClock().Now() >= retry_until;
+	}
+
+	//! Waits until this node knows what was committed before now.
+	void CatchUp() {
+		auto *engine = session.Context().engine;
+		if (engine != nullptr) {
+			auto status = WaitForRootGroup(*engine, TimeLeft(BARRIER_TIMEOUT));
+			if (!status.IsOk()) {
+				ThrowCoded(
+				    Status(ErrorCode::Unavailable, "this node cannot tell yet what became of the statement when it "
+					                               "was sent before: " +
+					                                   status.Message()));
+			}
+		}
+	}
+
+	MonotonicNs TimeLeft(MonotonicNs most) const {
+		auto deadline = execution.options.deadline;
+		return deadline == 0 ? most : std::max<MonotonicNs>(1, std::min(most, deadline - SystemClock().Now()));
+	}
+
+	//! An earlier sending of the statement may still be on its way. Before this node says that the statement failed, or
+	//! that it changed nothing, the log must have decided its id. True when it did commit, and was answered.
+	bool DecidedOtherwise(std::optional<ErrorResponse> &error) {
+		auto *replica = session.Context().replica;
+		if (!execution.options.is_repeat || replica == nullptr || walk.Advance()) {
+			return false;
+		}
+		auto outcome = replica->ResolveOutcome(walk.Id(), walk.Base(), SystemClock().Now() + TimeLeft(RESOLVE_TIMEOUT));
+		auto code = outcome.status.Code();
+		if (code == ErrorCode::Cancelled) {
+			return false; // it never comes: what this node found stands
+		}
+		if (outcome.status.IsOk() && execution.Restart()) {
 			AnswerCommitted(execution);
-			return;
+			return true;
 		}
-		auto error = Attempt(session, execution, request_id);
-		if (!error) {
-			return;
+		if (!outcome.status.IsOk()) {
+			error = CodedError(outcome.status);
 		}
-		earlier = autocommit ? replay.Find(request_id) : std::nullopt;
-		if (earlier && earlier->status.IsOk() && execution.Restart()) {
-			AnswerCommitted(execution);
-			return;
+		return false;
+	}
+
+	//! True when the statement is known to have committed, and was answered.
+	bool WasCommitted() {
+		auto outcome = walk.Advance();
+		if (!outcome || !outcome->status.IsOk() || !execution.Restart()) {
+			return false;
 		}
-		auto last = attempt + 1 >= session.Context().limits.statement_attempts_max;
-		auto late = execution.options.deadline != 0 && SystemClock().Now() > execution.options.deadline;
-		// A streamed insert consumed its rows: only the client can repeat it.
-		if (!autocommit || last || late || !IsRetryable(*error) || session.HasStreams() || !execution.Restart()) {
+		AnswerCommitted(execution);
+		return true;
+	}
+
+	void Repeat(const duckdb::unique_ptr<duckdb::SQLStatement> &statement, ContentionQueue::Turn &turn) {
+		for (uint32_t losses = 0;; losses++) {
+			if (WasCommitted()) {
+				return;
+			}
+			turn.Begin();
+			PrepareAttempt(session, execution.options, walk);
+			Statements copy;
+			copy.push_back(statement->Copy());
+			auto error = Attempt(std::move(copy));
+			bool lost = error && IsRetryable(*error);
+			if (lost) {
+				turn.Lost();
+			} else {
+				turn.Done();
+			}
+			// A streamed insert consumed its rows: only the client can repeat it.
+			if (!lost || GivesUp() || session.HasStreams() || !execution.Restart()) {
+				if (!(error && WasCommitted()) && !DecidedOtherwise(error)) {
+					End(std::move(error));
+				}
+				return;
+			}
+			walk.Renew();
+			if (!turn.IsInLine()) {
+				WaitBeforeRetry(losses, prng);
+			}
+		}
+	}
+
+	void End(std::optional<ErrorResponse> error) {
+		if (error) {
 			execution.Fail(std::move(*error));
-			return;
+		} else {
+			execution.Finish();
 		}
-		WaitBeforeRetry(attempt, prng);
 	}
-}
+
+	//! Empty when the attempt succeeded.
+	std::optional<ErrorResponse> Attempt(Statements statements) {
+		duckdb::ErrorData error;
+		try {
+			StatementRunner(session, execution).Run(std::move(statements));
+			return std::nullopt;
+		} catch (std::exception &exception) {
+			error = ErrorOf(exception, execution.sql);
+		} catch (...) {
+			error = duckdb::ErrorData(duckdb::ExceptionType::INTERNAL, "unknown exception");
+		}
+		return ExplainFailure(session, execution, error, walk.Id());
+	}
+
+	Session &session;
+	QueryExecution &execution;
+	const bool autocommit;
+	AttemptWalk walk;
+	Prng prng;
+	MonotonicNs retry_until;
+};
 
 } // namespace
 
-RequestId AttemptId(const RequestId &first, uint32_t attempt) {
-	auto id = first;
-	for (size_t i = 0; i < sizeof(attempt); i++) {
-		id[id.size() - 1 - i] ^= static_cast<uint8_t>(attempt >> (8 * i));
-	}
-	return id;
-}
-
-RequestId PrepareAttempt(Session &session, const StatementOptions &options, uint32_t attempt) {
-	auto &state = SessionState::Get(*session.Connection().context);
-	RequestId id;
-	if (options.request_id.empty()) {
-		id = catalog::NewRequestId();
-	} else {
-		auto parsed = catalog::RequestIdFromString(options.request_id);
-		if (!parsed.IsOk()) {
-			ThrowCoded(parsed.GetStatus());
-		}
-		// Attempts after the first have ids of their own: the first one's outcome (rejected) is final.
-		id = AttemptId(parsed.Value(), attempt);
-	}
-	state.SetNextRequestId(id);
+void PrepareAttempt(Session &session, const StatementOptions &options, const AttemptWalk &walk) {
+	auto &context = *session.Connection().context;
+	auto &state = SessionState::Get(context);
+	state.SetNextRequestId(walk.Id(), walk.Base());
 	state.SetDeadline(options.deadline);
-	state.SetConsistency(ParseConsistency(options.consistency));
+	state.SetConsistency(
+	    ParseConsistency(options.consistency.empty() ? ConsistencySetting(context) : options.consistency));
 	if (options.min_commit_index != 0) {
 		state.RaiseFloor(raft::ROOT_GROUP, options.min_commit_index);
 	}
-	return id;
 }
 
 ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, const duckdb::ErrorData &error,
@@ -350,12 +411,17 @@ ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, 
 		}
 		return CodedError(Status(ErrorCode::Cancelled, "the statement was interrupted; nothing of it was committed"));
 	}
+	if (error.Type() == duckdb::ExceptionType::CONSTRAINT) {
+		response.extra_info.emplace_back(EXTRA_INFO_CODE, ErrorCodeName(ErrorCode::Constraint));
+	} else if (error.Type() == duckdb::ExceptionType::NOT_IMPLEMENTED) {
+		response.extra_info.emplace_back(EXTRA_INFO_CODE, ErrorCodeName(ErrorCode::NotSupported));
+	}
 	return response;
 }
 
 void RunStatement(Session &session, QueryExecution &execution) {
 	try {
-		RunAttempts(session, execution);
+		StatementAttempts(session, execution).Run();
 	} catch (std::exception &exception) {
 		execution.Fail(MakeErrorResponse(ErrorOf(exception, execution.sql)));
 	}

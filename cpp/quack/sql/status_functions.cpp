@@ -7,10 +7,9 @@
 #include "duckdb/function/function_set.hpp"
 #include "duckdb/function/table_function.hpp"
 #include "quack/sql/node_runtime.hpp"
-#include "quack/sql/read_barrier.hpp"
 #include "quack/sql/remote_catalog.hpp"
 #include "quack/sql/sql_error.hpp"
-#include "quack/sql/statement_runner.hpp"
+#include "quack/sql/attempt_walk.hpp"
 
 namespace quack {
 namespace sql {
@@ -28,7 +27,9 @@ struct StatusFunction {
 	std::string name;
 	std::vector<std::pair<std::string, LogicalType>> columns;
 	std::function<Rows(NodeRuntime &, const duckdb::vector<Value> &)> rows;
-	//! Arguments before the optional catalog name.
+	//! Instead of `rows`, for what needs no node.
+	std::function<Rows()> own_rows;
+	//! Arguments after the optional catalog name.
 	duckdb::vector<LogicalType> arguments;
 };
 
@@ -230,6 +231,18 @@ StatusFunction RefusalsFunction() {
 	return function;
 }
 
+constexpr MonotonicNs OUTCOME_TIMEOUT = 10 * NS_PER_SECOND;
+
+//! Why the root group cannot decide anything now.
+std::string RootReason(NodeRuntime &runtime) {
+	for (auto &group : runtime.Engine().GetStatus()) {
+		if (group.group == raft::ROOT_GROUP && !group.reason.empty()) {
+			return group.reason;
+		}
+	}
+	return "no answer in time";
+}
+
 StatusFunction SessionsFunction() {
 	StatusFunction function;
 	function.name = "quack_sessions";
@@ -290,6 +303,22 @@ StatusFunction StatisticsFunction() {
 		add("log_syncs", log.sync_count);
 		add("log_appended_bytes", log.appended_bytes);
 		add("log_torn_bytes", log.torn_bytes);
+		add("foreign_conflicts", replica.foreign_conflicts);
+		auto contention = runtime.Contention().GetStatus();
+		auto admission = runtime.GetAdmission().GetStatus();
+		auto &limits = runtime.Config().limits;
+		add("statements", admission.statements);
+		add("statements_max", limits.admission.statements_max);
+		add("statements_refused", admission.statements_refused);
+		add("buffer_bytes", admission.buffer_bytes);
+		add("buffer_bytes_max", limits.admission.buffer_bytes_max);
+		add("requests_refused", admission.requests_refused);
+		add("retry_after_ms", admission.retry_after_ms);
+		add("sessions_max", limits.sessions_max);
+		add("client_connections_max", limits.connections_max);
+		add("contention_conflicts", contention.conflicts);
+		add("contention_turns", contention.turns);
+		add("contention_waiting", contention.waiting);
 		add("sessions", runtime.Server().Sessions().Count());
 		add("client_connections", runtime.Server().ConnectionCount());
 		add("refused_connections", transport.refused_connections);
@@ -299,30 +328,48 @@ StatusFunction StatisticsFunction() {
 	return function;
 }
 
+//! Asking makes the outcome final: what has not reached the log by now never commits.
 Rows TransactionOutcome(NodeRuntime &runtime, const duckdb::vector<Value> &arguments) {
-	auto id = catalog::RequestIdFromString(arguments[0].ToString());
-	if (!id.IsOk()) {
-		ThrowCoded(id.GetStatus());
-	}
-	auto caught_up = WaitForRootGroup(runtime.Engine(), 10 * NS_PER_SECOND);
-	// A rejected attempt of an autocommit statement may have been followed by another one under the next id.
-	std::optional<catalog::CommitOutcome> outcome;
-	for (uint32_t attempt = 0; attempt < runtime.Config().limits.statement_attempts_max; attempt++) {
-		auto found = runtime.Replica().Outcome(AttemptId(id.Value(), attempt));
-		if (!found) {
-			break;
+	auto token = arguments[0].ToString();
+	AttemptWalk walk(token, &runtime.Replica());
+	auto deadline = SystemClock().Now() + OUTCOME_TIMEOUT;
+	auto outcome = walk.Advance();
+	while (!outcome) {
+		auto asked = walk.Id();
+		auto answer = runtime.Replica().ResolveOutcome(asked, walk.Base(), deadline);
+		outcome = walk.Advance();
+		if (!outcome && walk.Id() == asked) {
+			ThrowCoded(Status(ErrorCode::Unavailable, "the outcome of " + token + " cannot be decided now (" +
+			                                              answer.status.Message() + "): " + RootReason(runtime) +
+			                                              "; ask again"));
 		}
-		outcome = found;
 	}
-	if (!outcome) {
-		// Not applied yet is not the same as never: an entry in flight may still be committed.
-		auto reason = caught_up.IsOk() ? "no entry with this token is among those remembered" : caught_up.Message();
-		return {{Text("unknown"), Text(""), Text(reason), Unsigned(0)}};
+	auto &status = outcome->status;
+	if (status.Code() == ErrorCode::OutcomeUnknown) {
+		// Not ours to guess: it may have been committed before the remembered entries began.
+		return {{Text("unknown"), Text(""), Text(status.Message()), Unsigned(0)}};
 	}
-	auto committed = outcome->status.IsOk();
-	return {{Text(committed ? "committed" : "not_committed"),
-	         Text(committed ? "" : ErrorCodeName(outcome->status.Code())), Text(outcome->status.Message()),
+	return {{Text(status.IsOk() ? "committed" : "not_committed"),
+	         Text(status.IsOk() ? "" : ErrorCodeName(status.Code())), Text(status.Message()),
 	         Unsigned(outcome->index)}};
+}
+
+//! The same on every node of this version; a function so that programs need not parse a document.
+StatusFunction ErrorCodesFunction() {
+	StatusFunction function;
+	function.name = "quack_error_codes";
+	function.columns = {{"code", LogicalType::VARCHAR},
+	                    {"exception_type", LogicalType::VARCHAR},
+	                    {"retry", LogicalType::VARCHAR}};
+	function.own_rows = [] {
+		Rows rows;
+		for (auto &error : ErrorClasses()) {
+			auto type = duckdb::Exception::ExceptionTypeToString(ExceptionTypeOf(error.code));
+			rows.push_back({Text(ErrorCodeName(error.code)), Text(type), Text(error.retry)});
+		}
+		return rows;
+	};
+	return function;
 }
 
 StatusFunction TransactionOutcomeFunction() {
@@ -348,12 +395,12 @@ duckdb::unique_ptr<duckdb::FunctionData> BindStatus(duckdb::ClientContext &conte
 		names.push_back(duckdb::Identifier(column.first));
 		return_types.push_back(column.second);
 	}
-	auto own = function.arguments.size();
-	for (size_t i = 0; i < own; i++) {
+	auto first = input.inputs.size() - function.arguments.size();
+	for (size_t i = first; i < input.inputs.size(); i++) {
 		data->arguments.push_back(input.inputs[i]);
 	}
-	if (input.inputs.size() > own && !input.inputs[own].IsNull()) {
-		auto name = input.inputs[own].ToString();
+	if (first == 1 && !input.inputs[0].IsNull()) {
+		auto name = input.inputs[0].ToString();
 		if (IsRemoteCatalog(context, name)) {
 			data->catalog = name;
 		} else if (name != catalog::CATALOG_NAME || !NodeRuntime::Find(*context.db)) {
@@ -389,7 +436,9 @@ duckdb::unique_ptr<duckdb::GlobalTableFunctionState> InitStatus(duckdb::ClientCo
                                                                 duckdb::TableFunctionInitInput &input) {
 	auto &data = input.bind_data->Cast<StatusBindData>();
 	auto state = duckdb::make_uniq<StatusState>();
-	if (data.catalog.empty()) {
+	if (data.function->own_rows) {
+		state->rows = data.function->own_rows();
+	} else if (data.catalog.empty()) {
 		state->rows = data.function->rows(*NodeRuntime::Get(*context.db), data.arguments);
 	} else {
 		state->rows = RemoteStatusRows(context, data);
@@ -416,7 +465,7 @@ void Register(duckdb::ExtensionLoader &loader, const StatusFunction &function) {
 	for (bool with_catalog : {false, true}) {
 		auto arguments = function.arguments;
 		if (with_catalog) {
-			arguments.push_back(LogicalType::VARCHAR);
+			arguments.insert(arguments.begin(), LogicalType::VARCHAR);
 		}
 		duckdb::TableFunction overload(arguments, ScanStatus, BindStatus, InitStatus);
 		overload.function_info = info;
@@ -428,8 +477,9 @@ void Register(duckdb::ExtensionLoader &loader, const StatusFunction &function) {
 } // namespace
 
 void RegisterStatusFunctions(duckdb::ExtensionLoader &loader) {
-	for (auto &function : {RaftStatusFunction(), StateHashFunction(), PeersFunction(), RefusalsFunction(),
-	                       SessionsFunction(), StatisticsFunction(), TransactionOutcomeFunction()}) {
+	for (auto &function :
+	     {RaftStatusFunction(), StateHashFunction(), PeersFunction(), RefusalsFunction(), SessionsFunction(),
+	      StatisticsFunction(), ErrorCodesFunction(), TransactionOutcomeFunction()}) {
 		Register(loader, function);
 	}
 }
