@@ -85,6 +85,29 @@ class ClusterMode(_Strict):
     tls: TlsConfig | None = None
 
 
+class Limits(_Strict):
+    """What the node takes on at once; the extension's defaults where absent.
+
+    ``FROM quack_node_statistics()`` shows them beside what is in use.
+    """
+
+    #: Client sessions and connections; past it clients are told `overloaded`.
+    sessions_max: int | None = Field(default=None, ge=1, le=100_000)
+    connections_max: int | None = Field(default=None, ge=1, le=100_000)
+    #: Statements that run or wait, over all sessions.
+    statements_max: int | None = Field(default=None, ge=1, le=1_000_000)
+    #: Bytes of large requests, of rows on their way in and results on their way out, in all.
+    buffer_bytes_max: int | None = Field(default=None, ge=1024 * 1024)
+    #: Bytes of one result that wait for its reader.
+    result_buffer_bytes_max: int | None = Field(default=None, ge=64 * 1024)
+    #: Bytes of one request.
+    request_bytes_max: int | None = Field(default=None, ge=64 * 1024)
+    #: Longest run of a statement; 0 = no limit. A client's own deadline only shortens it.
+    statement_timeout_ms: int | None = Field(default=None, ge=0, le=86_400_000)
+    #: How long autocommit statements without a deadline are repeated after conflicts.
+    conflict_retry_ms_max: int | None = Field(default=None, ge=0, le=86_400_000)
+
+
 class NodeConfig(_Strict):
     """One node's file. Durations are milliseconds."""
 
@@ -97,6 +120,7 @@ class NodeConfig(_Strict):
     #: A checkpoint starts after so many applied bytes, or so long after the first change.
     checkpoint_log_bytes: int | None = Field(default=None, ge=64 * 1024)
     checkpoint_interval_ms: int | None = Field(default=None, ge=100, le=86_400_000)
+    limits: Limits = Limits()
     #: Log kept behind a checkpoint for slow followers; further behind means a snapshot.
     log_tail_bytes: int | None = Field(default=None, ge=0)
 
@@ -135,6 +159,7 @@ class NodeConfig(_Strict):
             "heartbeat_interval_ms": self.heartbeat_interval_ms,
             "log_level": self.log_level,
         }
+        document.update(self.limits.model_dump(exclude_none=True))
         for name in ("checkpoint_log_bytes", "checkpoint_interval_ms", "log_tail_bytes"):
             value = getattr(self, name)
             if value is not None:  # else the extension's default

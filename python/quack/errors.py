@@ -5,12 +5,34 @@ from __future__ import annotations
 import re
 
 __all__ = [
+    "STATEMENT_ERRORS",
+    "AlreadyExistsError",
+    "CancelledError",
     "CertificateError",
     "ClusterError",
     "ConfigError",
+    "ConflictError",
+    "ConstraintError",
+    "CorruptionError",
+    "DeadlineExceededError",
+    "DegradedError",
+    "DiskFullError",
     "ExtensionError",
+    "IncompatibleError",
+    "InternalError",
+    "InvalidArgumentError",
+    "IoError",
+    "NotFoundError",
+    "NotSupportedError",
+    "OutcomeUnknownError",
+    "OverloadedError",
     "QuackError",
+    "SchemaChangedError",
+    "StatementError",
+    "UnauthorizedError",
+    "UnavailableError",
     "code_of",
+    "typed",
 ]
 
 
@@ -43,7 +65,163 @@ class ClusterError(QuackError):
     """A node process or a cluster operation failed."""
 
 
+class StatementError(QuackError):
+    """A statement failed on the cluster. Made by `typed` from the error that DuckDB raised.
+
+    Attributes:
+        code: the stable code (see ERRORS.md).
+        retry: what may be done about it: ``statement``, ``transaction``, ``ask`` or ``no``.
+
+    """
+
+    code = ""
+    retry = "no"
+
+
+class ConflictError(StatementError):
+    """Another transaction committed first; run the transaction again."""
+
+    code, retry = "conflict", "transaction"
+
+
+class SchemaChangedError(StatementError):
+    """An object in use was changed after the statement was planned; run the transaction again."""
+
+    code, retry = "schema_changed", "transaction"
+
+
+class ConstraintError(StatementError):
+    """A key, NOT NULL, CHECK or foreign key forbids it."""
+
+    code = "constraint"
+
+
+class OutcomeUnknownError(StatementError):
+    """It may have been committed.
+
+    Attributes:
+        token: the argument for ``quack_transaction_outcome``; None when the text has none.
+
+    """
+
+    code, retry = "outcome_unknown", "ask"
+
+    @property
+    def token(self) -> str | None:
+        """The argument for ``quack_transaction_outcome``."""
+        found = _TOKEN.search(str(self))
+        return found.group(1) if found else None
+
+
+class UnavailableError(StatementError):
+    """No quorum, no leader or no contact; nothing was done."""
+
+    code, retry = "unavailable", "statement"
+
+
+class OverloadedError(StatementError):
+    """The node takes no more at once; nothing was done.
+
+    Attributes:
+        retry_after_ms: when to come back; 0 when the text does not say.
+
+    """
+
+    code, retry = "overloaded", "statement"
+
+    @property
+    def retry_after_ms(self) -> int:
+        """Milliseconds after which the node expects to have room."""
+        found = _RETRY_AFTER.search(str(self))
+        return int(found.group(1)) if found else 0
+
+
+class DeadlineExceededError(StatementError):
+    """The time limit passed before anything was committed."""
+
+    code, retry = "deadline_exceeded", "statement"
+
+
+class CancelledError(StatementError):
+    """Interrupted or given up; nothing was committed."""
+
+    code, retry = "cancelled", "statement"
+
+
+class DegradedError(StatementError):
+    """The node took itself out of service; the text says why."""
+
+    code, retry = "degraded", "statement"
+
+
+class DiskFullError(StatementError):
+    """No space for the log; heals by itself when space returns."""
+
+    code, retry = "disk_full", "statement"
+
+
+class UnauthorizedError(StatementError):
+    """Token or certificate refused."""
+
+    code = "unauthorized"
+
+
+class IncompatibleError(StatementError):
+    """Versions, formats or cluster ids do not match."""
+
+    code = "incompatible"
+
+
+class NotSupportedError(StatementError):
+    """A feature that is refused before any effect."""
+
+    code = "not_supported"
+
+
+class InvalidArgumentError(StatementError):
+    """A value that no repetition mends."""
+
+    code = "invalid_argument"
+
+
+class NotFoundError(StatementError):
+    """No such object, node, group or result."""
+
+    code = "not_found"
+
+
+class AlreadyExistsError(StatementError):
+    """It exists already."""
+
+    code = "already_exists"
+
+
+class IoError(StatementError):
+    """The operating system refused."""
+
+    code = "io_error"
+
+
+class CorruptionError(StatementError):
+    """Stored bytes fail their checksum."""
+
+    code = "corruption"
+
+
+class InternalError(StatementError):
+    """A bug of quack-duckdb."""
+
+    code = "internal"
+
+
+#: The class of each stable code.
+STATEMENT_ERRORS: dict[str, type[StatementError]] = {
+    kind.code: kind for kind in StatementError.__subclasses__()
+}
+
 _CODE = re.compile(r"\[quack:([a-z_]+)\]")
+_TOKEN = re.compile(r"'([0-9a-f]{32})'")
+_RETRY_AFTER = re.compile(r"retry after (\d+) ms")
 
 
 def code_of(error: BaseException) -> str | None:
@@ -56,5 +234,14 @@ def code_of(error: BaseException) -> str | None:
         A code such as ``conflict`` or ``unavailable``; None when the error carries none.
 
     """
-    found = _CODE.search(str(error))
-    return found.group(1) if found else None
+    found = _CODE.findall(str(error))
+    return found[-1] if found else None
+
+
+def typed(error: BaseException) -> StatementError | None:
+    """Return the `StatementError` for a DuckDB error; None when it carries no known code.
+
+    Use it as ``raise quack.errors.typed(error) or error from error``.
+    """
+    kind = STATEMENT_ERRORS.get(code_of(error) or "")
+    return kind(str(error)) if kind else None

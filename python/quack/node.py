@@ -90,6 +90,9 @@ def run_node(config: NodeConfig, out: TextIO = sys.stdout) -> int:
     session.execute("CALL quack_node_stop()").fetchall()
     session.close()
     _say(out, "node_stopped", node_id=config.node_id(), degraded=reason or False)
+    # The interpreter drops the handlers before it ends: a second signal would spoil the code.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     return EXIT_DEGRADED if reason else 0
 
 
