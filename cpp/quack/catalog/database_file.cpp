@@ -15,6 +15,7 @@
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/connection.hpp"
 #include "duckdb/main/database_manager.hpp"
+#include "quack/catalog/detached.hpp"
 #include "quack/catalog/meta_store.hpp"
 #include "quack/catalog/query_rows.hpp"
 #include "quack/catalog/replicated_catalog.hpp"
@@ -324,7 +325,7 @@ Status DetachFile(ReplicaCore &core) {
 		if (database) {
 			// A transaction that is still open keeps the old attachment; when it ends, DuckDB would checkpoint into a
 			// file that another attachment may own by then.
-			database->Invalidate("the node detached it");
+			database->Invalidate(DETACHED_BY_NODE);
 		}
 		status = RunSql(connection, "SET checkpoint_on_detach = 'disabled'");
 		if (status.IsOk()) {

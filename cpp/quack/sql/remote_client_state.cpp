@@ -58,12 +58,33 @@ void RemoteClientState::QueryBegin(ClientContext &context) {
 	query_start = std::move(text);
 	pushed_parameters = 0;
 	rebind = false;
+	committed = false;
+	unknown = duckdb::ErrorData();
 }
 
-void RemoteClientState::QueryEnd() {
+void RemoteClientState::NoteCommitted() {
+	std::lock_guard<std::mutex> guard(lock);
+	committed = true;
+}
+
+void RemoteClientState::NoteUnknown(duckdb::ErrorData error) {
+	std::lock_guard<std::mutex> guard(lock);
+	unknown = std::move(error);
+}
+
+void RemoteClientState::QueryEnd(ClientContext &, duckdb::optional_ptr<duckdb::ErrorData> error) {
 	std::lock_guard<std::mutex> guard(lock);
 	running = false;
 	pushed_parameters = 0;
+	if (!error || error->Type() != duckdb::ExceptionType::INTERRUPT) {
+		return;
+	}
+	if (unknown.HasError()) {
+		*error = unknown;
+	} else if (committed) {
+		*error = duckdb::ErrorData(duckdb::ExceptionType::INTERRUPT,
+		                           "Interrupted! But the write had been committed before [quack:committed]");
+	}
 }
 
 duckdb::RebindQueryInfo RemoteClientState::OnFinalizePrepare(ClientContext &, duckdb::PreparedStatementData &prepared,

@@ -29,8 +29,15 @@ public:
 	//! The planning that fails now is tried once more on the newest schema.
 	void RequestRebind();
 
+	//! A write of the running query was committed, whatever becomes of the query.
+	void NoteCommitted();
+	//! The running query was interrupted, and what became of its write is not known: `error` says so.
+	void NoteUnknown(duckdb::ErrorData error);
+
 	void QueryBegin(duckdb::ClientContext &context) override;
-	void QueryEnd() override;
+	//! An interrupt ends the query on its main thread while another one still finds out about the write; what that one
+	//! found is put into the error here.
+	void QueryEnd(duckdb::ClientContext &context, duckdb::optional_ptr<duckdb::ErrorData> error) override;
 	//! DuckDB counts parameters on the replaced statement, which shows none; the count is put right here.
 	bool CanRequestRebind() override {
 		return true;
@@ -46,6 +53,8 @@ private:
 	std::string query_start;
 	duckdb::idx_t pushed_parameters = 0;
 	bool rebind = false;
+	bool committed = false;
+	duckdb::ErrorData unknown;
 };
 
 //! Adds the state to every connection of the database, open or to come.

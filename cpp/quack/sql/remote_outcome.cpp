@@ -4,6 +4,7 @@
 #include "duckdb/common/exception/transaction_exception.hpp"
 #include "duckdb/main/client_context.hpp"
 
+#include "quack/sql/remote_client_state.hpp"
 #include "quack/sql/remote_transaction.hpp"
 #include "quack/sql/sql_error.hpp"
 
@@ -104,12 +105,18 @@ void RemoteTransaction::SettleInterrupted(ClientContext &context, RemoteCluster 
 		throw duckdb::InterruptException();
 	}
 	if (outcome != "committed") {
-		ThrowUnknown(what, detail, request_id.text);
+		try {
+			ThrowUnknown(what, detail, request_id.text);
+		} catch (std::exception &error) {
+			RemoteClientState::Get(context).NoteUnknown(duckdb::ErrorData(error));
+			throw;
+		}
 	}
 	NoteCommitted(context);
 }
 
 void RemoteTransaction::NoteCommitted(ClientContext &context) {
+	RemoteClientState::Get(context).NoteCommitted();
 	context.SuppressInterrupts();
 }
 

@@ -202,7 +202,8 @@ private:
 		auto failure = Send(EncodeSendDataRequest(header, body, has_rows ? batches[sent] : ChunkBatch()), budget);
 		if (last) {
 			terminated = !failure;
-			request_id.unknown = request_id.unknown || !failure || failure->unknown;
+			// Nothing of an explicit transaction can be committed before its COMMIT.
+			request_id.unknown = !is_explicit && (request_id.unknown || !failure || failure->unknown);
 		}
 		if (!failure && has_rows) {
 			sent++;
@@ -260,7 +261,7 @@ private:
 	//! Prepares for another round, or throws what the failure means. Sets `committed` when the statement turns out to
 	//! be.
 	void Recover(ClientContext &context, const Attempt &failure, const RemoteBudget &budget) {
-		auto what = std::string("the insert");
+		auto what = std::string("the write");
 		bool all_kept = forgotten == 0;
 		if (failure.is_error && !failure.retry) {
 			request_id.unknown = false; // the node that says so speaks for all sendings

@@ -167,7 +167,14 @@ Status TlsClientContext::CheckPeer(SSL *ssl, const std::string &host, const std:
 
 Status TlsClientContext::ExplainHandshakeFailure(SSL *ssl, const std::string &endpoint) const {
 	auto verify = SSL_get_verify_result(ssl);
+	auto code = ERR_peek_error();
+	bool ended = ERR_GET_LIB(code) == ERR_LIB_SSL && ERR_GET_REASON(code) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
 	auto reason = LastSslError();
+	if (verify == X509_V_OK && ended) {
+		// A refusal comes as an alert; whoever just leaves is stopping, or was killed.
+		return Status(ErrorCode::Unavailable,
+		              "node " + endpoint + " closed the connection during the TLS handshake: " + reason);
+	}
 	if (verify == X509_V_OK) {
 		auto hint = cert_file.empty() ? "no client certificate was given (cert_file, key_file)"
 		                              : "the client certificate was " + cert_file;

@@ -7,6 +7,7 @@
 #include "duckdb/common/exception.hpp"
 #include "duckdb/main/query_result_stream.hpp"
 #include "duckdb/parser/sql_statement.hpp"
+#include "quack/catalog/detached.hpp"
 #include "quack/common/prng.hpp"
 #include "quack/sql/read_barrier.hpp"
 #include "quack/sql/session_settings.hpp"
@@ -392,6 +393,11 @@ ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, 
 			coded.extra_info.emplace_back(EXTRA_INFO_TOKEN, catalog::RequestIdToString(request_id));
 		}
 		return coded;
+	}
+	if (error.RawMessage().find(catalog::DETACHED_BY_NODE) != std::string::npos) {
+		return CodedError(Status(ErrorCode::Unavailable,
+		                         "the node replaces its database by a newer image; the statement was stopped before "
+		                         "anything of it was proposed"));
 	}
 	auto in_words = StatusInWords(error);
 	if (!in_words.IsOk()) {

@@ -112,3 +112,20 @@ def test_savepoints_are_refused_in_words(cluster: LocalCluster) -> None:
     client.execute("ROLLBACK")
     assert client.execute("SELECT count(*) FROM cp.points").fetchall() == [(0,)]
     client.close()
+
+
+def test_replaced_attachment(cluster: LocalCluster) -> None:
+    """ATTACH OR REPLACE gives a new attachment; one that fails keeps the old one."""
+    client = cluster.connect(cluster.nodes[0])
+    client.execute("CREATE OR REPLACE TABLE cp.kept AS SELECT 7 AS i")
+    client.execute(cluster.attach_sql(cluster.nodes[1]).replace("ATTACH", "ATTACH OR REPLACE"))
+    client.execute("SET quack_consistency = 'linearizable'")
+    assert client.execute("FROM cp.kept").fetchall() == [(7,)]
+    with pytest.raises(duckdb.Error):
+        client.execute(
+            cluster.attach_sql(cluster.nodes[2])
+            .replace("ATTACH", "ATTACH OR REPLACE")
+            .replace(cluster.token, "wrong-token")
+        )
+    assert client.execute("FROM cp.kept").fetchall() == [(7,)]
+    client.close()
