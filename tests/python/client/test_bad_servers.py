@@ -195,3 +195,19 @@ def test_client_certificate_beside_the_token(cluster: LocalCluster, tmp_path: pa
             f" cert_file '{files.cert_file}', key_file '{ca}')"
         )
     other.close()
+
+
+@pytest.mark.cluster
+def test_node_that_leaves_during_the_handshake_is_passed_over(cluster: LocalCluster) -> None:
+    """A killed node's port may still take a connection: that is no refusal, the next node is asked."""
+    ca = cluster.folder / "ca" / "ca.pem"
+    with server(b"") as port:
+        assert "[quack:unavailable]" in attach_error(port, f"client_ca_file '{ca}'")
+        session = quack.connect()
+        session.execute(
+            f"ATTACH 'quack:127.0.0.1:{port},{cluster.nodes[0].endpoint}' AS cp (TYPE quack, TOKEN '{cluster.token}',"
+            f" client_ca_file '{ca}')"
+        )
+        session.execute("CREATE OR REPLACE TABLE cp.passed AS SELECT 1 AS i")
+        assert session.execute("FROM cp.passed").fetchall() == [(1,)]
+        session.close()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import duckdb
 import pytest
+
+from quack.errors import code_of
 
 pytestmark = pytest.mark.cluster
 
@@ -97,3 +100,23 @@ def test_two_databases_cannot_be_written_in_one_transaction(table) -> None:
         table.execute("INSERT INTO cp.acc VALUES (5, 5)")
     table.execute("ROLLBACK")
     assert table.execute("SELECT count(*) FROM cp.acc").fetchall() == [(2,)]
+
+
+def test_conflict_inside_a_transaction_is_a_conflict(table, other) -> None:
+    """Rows that another client changed first: whole statements and such with local rows say so at once, definitely."""
+    table.execute("CREATE TABLE picks AS SELECT 1 AS id, 7 AS v")
+    for statement in (
+        "UPDATE cp.acc SET n = picks.v FROM picks WHERE acc.id = picks.id",
+        "DELETE FROM cp.acc WHERE id IN (SELECT id FROM picks)",
+        "UPDATE cp.acc SET n = 8 WHERE id = 1",
+    ):
+        table.execute("BEGIN")
+        table.execute("SELECT n FROM cp.acc").fetchall()
+        other.execute("UPDATE cp.acc SET n = n + 1 WHERE id = 1")
+        with pytest.raises(duckdb.Error) as caught:
+            table.execute(statement)
+            table.execute("COMMIT")
+        assert code_of(caught.value) == "conflict", caught.value
+        with contextlib.suppress(duckdb.TransactionException):
+            table.execute("ROLLBACK")
+    assert other.execute("SELECT n FROM cp.acc WHERE id = 1").fetchall() == [(3,)]
