@@ -127,6 +127,15 @@ inline std::string FormatProposal(const ProposeResult &proposal) {
 	                               : "refused: " + std::string(ErrorCodeName(proposal.status.Code())));
 }
 
+inline std::string FormatTransfer(const TransferResult &transfer) {
+	static const char *const NAMES[] = {"handed over", "not leader", "busy",         "not a voter", "excluded",
+	                                    "not heard",   "lagging",    "no successor", "not taken"};
+	return "transfer " + Number(transfer.request) + " " + NAMES[static_cast<size_t>(transfer.outcome)] +
+	       (transfer.target != NO_NODE ? " target=" + Number(transfer.target) : "") +
+	       (transfer.leader != NO_NODE ? " leader=" + Number(transfer.leader) : "") +
+	       (transfer.behind > 0 ? " behind=" + Number(transfer.behind) : "");
+}
+
 //! Several lines, each ending in a newline; empty for an empty Ready.
 inline std::string FormatReady(NodeId node, const Ready &ready) {
 	std::string head = Number(node) + ": ";
@@ -162,6 +171,9 @@ inline std::string FormatReady(NodeId node, const Ready &ready) {
 	}
 	for (auto &read : ready.reads) {
 		line(FormatRead(read));
+	}
+	for (auto &transfer : ready.transfers) {
+		line(FormatTransfer(transfer));
 	}
 	if (!ready.committed.empty()) {
 		line("committed " + FormatEntries(ready.committed));

@@ -258,10 +258,12 @@ inline void Scenario::RegisterEvents() {
 		cluster.Step(c.WordNumber(0), ReadBarrierEvent {next_request++});
 	};
 	handlers["transfer"] = [this](const Command &c) {
-		cluster.Step(c.WordNumber(0), TransferLeadershipEvent {c.words.size() > 1 ? c.WordNumber(1) : NO_NODE});
+		cluster.Step(c.WordNumber(0),
+		             TransferLeadershipEvent {c.words.size() > 1 ? c.WordNumber(1) : NO_NODE, c.Option("request", 0)});
 	};
 	handlers["change"] = [this](const Command &c) {
-		cluster.Step(c.WordNumber(0), ChangeMembershipEvent {next_request++, c.Nodes("voters"), c.Nodes("learners")});
+		cluster.Step(c.WordNumber(0),
+		             ChangeMembershipEvent {next_request++, c.Nodes("voters"), c.Nodes("learners"), {}});
 	};
 	handlers["install-snapshot"] = [this](const Command &c) {
 		cluster.InstallSnapshot(c.WordNumber(0), !c.Has("fail"));

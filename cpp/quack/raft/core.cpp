@@ -92,6 +92,7 @@ Ready Core::Step(const Event &event) {
 		Dispatch(event);
 	}
 	if (fatal.IsOk()) {
+		AnswerTransferAfterwards();
 		FinishStep();
 	}
 	if (!fatal.IsOk()) {
@@ -115,7 +116,7 @@ void Core::Dispatch(const Event &event) {
 	} else if (auto read = std::get_if<ReadBarrierEvent>(&event.body)) {
 		ReadBarrier(read->request);
 	} else if (auto transfer = std::get_if<TransferLeadershipEvent>(&event.body)) {
-		TransferLeadership(transfer->target);
+		TransferLeadership(transfer->target, transfer->request);
 	} else if (auto change = std::get_if<ChangeMembershipEvent>(&event.body)) {
 		ChangeMembership(*change);
 	} else if (auto installed = std::get_if<SnapshotInstalledEvent>(&event.body)) {
@@ -148,7 +149,9 @@ void Core::TickLeader() {
 		return;
 	}
 	if (transfer_target != NO_NODE && now >= transfer_deadline) {
-		EndTransfer();
+		auto peer = FindProgress(transfer_target);
+		bool is_behind = peer && peer->match < log.LastIndex();
+		EndTransfer(is_behind ? TransferResult::Outcome::Lagging : TransferResult::Outcome::NotTaken);
 	}
 	if (now >= heartbeat_due) {
 		heartbeat_due = now + config.heartbeat_interval;
@@ -289,6 +292,8 @@ CoreStatus Core::GetStatus() const {
 	status.last_index = log.LastIndex();
 	status.durable_index = log.DurableIndex();
 	status.membership = InForce();
+	status.membership_index = InForceIndex();
+	status.committed_membership = CommittedMembership();
 	status.pending_reads = forwarded_reads.size();
 	if (role != Role::Leader) {
 		return status;

@@ -177,11 +177,14 @@ private:
 	bool IsMember(NodeId node) const;
 
 	// transfer.cpp (leader)
-	void TransferLeadership(NodeId target);
+	void TransferLeadership(NodeId target, uint64_t request);
+	TransferResult::Outcome CheckSuccessor(NodeId target);
+	void AnswerTransfer(uint64_t request, TransferResult::Outcome outcome, NodeId target);
+	void AnswerTransferAfterwards();
 	NodeId BestSuccessor(bool caught_up_only) const;
 	void HandOverWhenDiskHangs();
 	void ContinueTransfer();
-	void EndTransfer();
+	void EndTransfer(TransferResult::Outcome outcome);
 
 	// invariants.cpp
 	void CheckIndexes() const;
@@ -226,6 +229,10 @@ private:
 	std::map<uint64_t, ForwardedRead> forwarded_reads;
 	uint64_t next_read_context = 0;
 
+	//! A request to hand over that stepped down in the middle: answered when the next leader is known.
+	uint64_t left_request = 0;
+	NodeId left_target = NO_NODE;
+
 	// Candidates.
 	std::map<NodeId, bool> votes;
 
@@ -244,6 +251,7 @@ private:
 	size_t uncommitted_bytes = 0;
 	NodeId transfer_target = NO_NODE;
 	MonotonicNs transfer_deadline = 0;
+	uint64_t transfer_request = 0;
 	//! The leader tried once in this term to hand over because its own disk hangs.
 	bool disk_handover_tried = false;
 	//! A TimeoutNow left in this term: somebody may campaign past the promises at any time, so no lease any more.

@@ -34,6 +34,9 @@ void Core::LeaveLeadership() {
 	rounds.clear();
 	uncommitted.clear();
 	uncommitted_bytes = 0;
+	left_request = transfer_request;
+	left_target = transfer_target;
+	transfer_request = 0;
 	transfer_target = NO_NODE;
 }
 
@@ -170,6 +173,7 @@ void Core::BecomeLeader() {
 	lease_given_up = false;
 	disk_handover_tried = false;
 	transfer_target = NO_NODE;
+	transfer_request = 0;
 	progress.clear();
 	RebuildProgress();
 	term_start_index = log.LastIndex() + 1;

@@ -54,6 +54,7 @@ void Core::ChangeMembership(const ChangeMembershipEvent &event) {
 		Membership target;
 		target.voters = Sorted(event.voters);
 		target.learners = Sorted(event.learners);
+		target.notes = event.notes;
 		if (target.voters != InForce().voters) {
 			// Joint consensus (dissertation §4.3): decisions need both majorities until the joint entry is committed.
 			target.outgoing = InForce().voters;
@@ -193,17 +194,43 @@ static bool GetNodes(ByteReader &reader, std::vector<NodeId> &nodes) {
 	return true;
 }
 
+//! Reads the notes of format 2.
+static bool GetNotes(ByteReader &reader, std::map<NodeId, std::string> &notes) {
+	auto count = reader.GetVarint();
+	if (reader.Failed() || count == 0 || count > reader.Remaining() / 9) {
+		return false;
+	}
+	for (uint64_t i = 0; i < count; i++) {
+		auto node = reader.GetU64();
+		auto text = std::string(reader.GetBytes());
+		if (reader.Failed() || node == NO_NODE || (!notes.empty() && notes.rbegin()->first >= node)) {
+			return false;
+		}
+		notes.emplace(node, std::move(text));
+	}
+	return true;
+}
+
 static constexpr uint8_t MEMBERSHIP_FORMAT = 1;
+//! Format 1 followed by the notes; never written without any.
+static constexpr uint8_t MEMBERSHIP_FORMAT_NOTES = 2;
 
 std::string EncodeMembership(const Membership &membership) {
 	std::string out;
 	ByteWriter writer(out);
-	writer.PutU8(MEMBERSHIP_FORMAT);
+	writer.PutU8(membership.notes.empty() ? MEMBERSHIP_FORMAT : MEMBERSHIP_FORMAT_NOTES);
 	PutNodes(writer, membership.voters);
 	PutNodes(writer, membership.outgoing);
 	PutNodes(writer, membership.learners);
 	PutNodes(writer, membership.learners_next);
 	writer.PutU8(membership.auto_leave ? 1 : 0);
+	if (!membership.notes.empty()) {
+		writer.PutVarint(membership.notes.size());
+		for (auto &note : membership.notes) {
+			writer.PutU64(note.first);
+			writer.PutBytes(note.second);
+		}
+	}
 	return out;
 }
 
@@ -211,14 +238,16 @@ Result<Membership> DecodeMembership(ByteView bytes) {
 	ByteReader reader(bytes);
 	Membership membership;
 	auto format = reader.GetU8();
-	bool ok = format == MEMBERSHIP_FORMAT && GetNodes(reader, membership.voters) &&
-	          GetNodes(reader, membership.outgoing) && GetNodes(reader, membership.learners) &&
-	          GetNodes(reader, membership.learners_next);
+	bool is_known = format == MEMBERSHIP_FORMAT || format == MEMBERSHIP_FORMAT_NOTES;
+	bool ok = is_known && GetNodes(reader, membership.voters) && GetNodes(reader, membership.outgoing) &&
+	          GetNodes(reader, membership.learners) && GetNodes(reader, membership.learners_next);
 	auto auto_leave = ok ? reader.GetU8() : 0;
+	ok = ok && (format == MEMBERSHIP_FORMAT || GetNotes(reader, membership.notes));
 	if (!ok || !reader.Done() || auto_leave > 1) {
 		return Status(ErrorCode::Corruption, "malformed membership of " + std::to_string(bytes.size()) +
 		                                         " bytes, format " + std::to_string(format) + " (expected format " +
-		                                         std::to_string(MEMBERSHIP_FORMAT) + ")");
+		                                         std::to_string(MEMBERSHIP_FORMAT) + " or " +
+		                                         std::to_string(MEMBERSHIP_FORMAT_NOTES) + ")");
 	}
 	membership.auto_leave = auto_leave == 1;
 	return membership;

@@ -48,9 +48,11 @@ struct ReadBarrierEvent {
 };
 
 //! Leader only: hand over. target NO_NODE = the most caught-up voter of highest priority. Proposals are refused
-//! (Unavailable) until it ends; it is given up after one election timeout.
+//! (Unavailable) until it ends; it is given up after one election timeout. Answered by one TransferResult in this or a
+//! later Ready, unless request is 0.
 struct TransferLeadershipEvent {
 	NodeId target = NO_NODE;
+	uint64_t request = 0;
 };
 
 //! Leader only: move to a new voter and learner set by joint consensus. Refused (in proposals, by request) while a
@@ -59,6 +61,8 @@ struct ChangeMembershipEvent {
 	uint64_t request = 0;
 	std::vector<NodeId> voters;
 	std::vector<NodeId> learners;
+	//! All of Membership::notes from now on.
+	std::map<NodeId, std::string> notes;
 };
 
 //! The snapshot asked for by Ready::install_snapshot is installed, log reset; or failed, ask again later.
@@ -110,7 +114,10 @@ struct CoreStatus {
 	LogIndex applied_index = 0;
 	LogIndex last_index = 0;
 	LogIndex durable_index = 0;
-	Membership membership;
+	Membership membership; //! in force, committed or not
+	LogIndex membership_index = 0;
+	//! The newest one known to be committed; the same as `membership` when no change is under way.
+	Membership committed_membership;
 	bool transfer_in_progress = false;
 	NodeId transfer_target = NO_NODE;
 	//! Leader: until when the lease holds on this node's clock, already shortened by the drift bound; 0 = no lease.

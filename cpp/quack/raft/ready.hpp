@@ -32,6 +32,26 @@ struct ProposeResult {
 	LogIndex index = 0;
 };
 
+//! Answer to a TransferLeadership event that carries a request.
+struct TransferResult {
+	enum class Outcome : uint8_t {
+		HandedOver = 0,  //! `leader` leads now, the target or another node
+		NotLeader = 1,   //! this node does not lead
+		Busy = 2,        //! another hand-over is under way, or nothing of the own term is committed yet
+		NotVoter = 3,    //! the target is no voter in force
+		Excluded = 4,    //! the target has election priority 0
+		NotHeard = 5,    //! nothing came from the target for an election timeout
+		Lagging = 6,     //! the target lacks `behind` entries
+		NoSuccessor = 7, //! no target was named and no other voter is fit
+		NotTaken = 8,    //! the target was told and did not win
+	};
+	uint64_t request = 0;
+	Outcome outcome = Outcome::HandedOver;
+	NodeId target = NO_NODE;
+	NodeId leader = NO_NODE;
+	LogIndex behind = 0;
+};
+
 //! Readies must be processed in the order in which Step returned them.
 struct Ready {
 	//! Persist with `entries`, in the same or an earlier durable write, BEFORE `messages_after_append` leave. May
@@ -55,6 +75,7 @@ struct Ready {
 	NodeId snapshot_from = NO_NODE;
 	std::vector<ReadResult> reads;
 	std::vector<ProposeResult> proposals;
+	std::vector<TransferResult> transfers;
 	//! Present when it changed.
 	std::optional<SoftState> soft_state;
 	//! Present when the membership in force changed (it is in force from append on, dissertation §4.1).

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <tuple>
 
 #include "quack/raft/core.hpp"
@@ -6,19 +7,76 @@ namespace quack {
 namespace raft {
 
 //! Dissertation §3.10. Stops taking proposals, brings the target up to date, tells it to campaign at once.
-void Core::TransferLeadership(NodeId target) {
-	if (role != Role::Leader || !CommittedInOwnTerm()) {
+void Core::TransferLeadership(NodeId target, uint64_t request) {
+	using Outcome = TransferResult::Outcome;
+	if (role != Role::Leader) {
+		AnswerTransfer(request, Outcome::NotLeader, target);
+		return;
+	}
+	if (target == config.self) {
+		AnswerTransfer(request, Outcome::HandedOver, target);
+		return;
+	}
+	if (!CommittedInOwnTerm() || (transfer_request != 0 && request != 0)) {
+		AnswerTransfer(request, Outcome::Busy, target);
 		return;
 	}
 	if (target == NO_NODE) {
 		target = BestSuccessor(false);
+		if (target == NO_NODE) {
+			AnswerTransfer(request, Outcome::NoSuccessor, target);
+			return;
+		}
 	}
-	if (!Contains(InForce().voters, target) || !FindProgress(target)) {
+	auto fitness = CheckSuccessor(target);
+	if (fitness != Outcome::HandedOver) {
+		AnswerTransfer(request, fitness, target);
 		return;
 	}
 	transfer_target = target;
+	transfer_request = request != 0 ? request : transfer_request;
 	transfer_deadline = now + config.election_timeout;
 	ContinueTransfer();
+}
+
+//! HandedOver = nothing speaks against it.
+TransferResult::Outcome Core::CheckSuccessor(NodeId target) {
+	auto peer = FindProgress(target);
+	if (!peer || !Contains(InForce().voters, target)) {
+		return TransferResult::Outcome::NotVoter;
+	}
+	if (now - peer->last_contact >= config.election_timeout) {
+		return TransferResult::Outcome::NotHeard;
+	}
+	if (peer->election_priority == 0) {
+		return TransferResult::Outcome::Excluded;
+	}
+	return peer->state == Progress::State::Snapshot ? TransferResult::Outcome::Lagging
+	                                                : TransferResult::Outcome::HandedOver;
+}
+
+void Core::AnswerTransfer(uint64_t request, TransferResult::Outcome outcome, NodeId target) {
+	if (request == 0) {
+		return;
+	}
+	TransferResult result;
+	result.request = request;
+	result.outcome = outcome;
+	result.target = target;
+	result.leader = leader;
+	auto peer = FindProgress(target);
+	result.behind = peer ? log.LastIndex() - std::min(log.LastIndex(), peer->match) : 0;
+	ready.transfers.push_back(result);
+}
+
+//! The leader stepped down while it handed over: who leads next is the answer.
+void Core::AnswerTransferAfterwards() {
+	if (left_request == 0 || leader == NO_NODE) {
+		return;
+	}
+	auto outcome = leader == config.self ? TransferResult::Outcome::NotTaken : TransferResult::Outcome::HandedOver;
+	AnswerTransfer(left_request, outcome, left_target);
+	left_request = 0;
 }
 
 //! Heard of lately, allowed to lead; then highest priority, then most caught up, then lowest id.
@@ -47,7 +105,7 @@ void Core::HandOverWhenDiskHangs() {
 		disk_handover_tried = true;
 		auto successor = BestSuccessor(false);
 		if (successor != NO_NODE) {
-			TransferLeadership(successor);
+			TransferLeadership(successor, 0);
 		}
 	}
 }
@@ -56,7 +114,7 @@ void Core::HandOverWhenDiskHangs() {
 void Core::ContinueTransfer() {
 	auto peer = FindProgress(transfer_target);
 	if (!peer || !Contains(InForce().voters, transfer_target)) {
-		EndTransfer();
+		EndTransfer(TransferResult::Outcome::NotVoter);
 		return;
 	}
 	if (peer->match < log.LastIndex()) {
@@ -67,7 +125,9 @@ void Core::ContinueTransfer() {
 	Send(MakeMessage(MessageType::TimeoutNow, transfer_target));
 }
 
-void Core::EndTransfer() {
+void Core::EndTransfer(TransferResult::Outcome outcome) {
+	AnswerTransfer(transfer_request, outcome, transfer_target);
+	transfer_request = 0;
 	transfer_target = NO_NODE;
 }
 

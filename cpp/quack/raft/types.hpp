@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -61,13 +62,15 @@ struct Membership {
 	std::vector<NodeId> learners_next;
 	//! Leave the joint phase by itself as soon as it commits.
 	bool auto_leave = true;
+	//! What the owner wants everybody to know of a node, member or not: opaque to the core, replicated with the lists.
+	std::map<NodeId, std::string> notes;
 
 	bool IsJoint() const {
 		return !outgoing.empty();
 	}
 	bool operator==(const Membership &other) const {
 		return voters == other.voters && outgoing == other.outgoing && learners == other.learners &&
-		       learners_next == other.learners_next && auto_leave == other.auto_leave;
+		       learners_next == other.learners_next && auto_leave == other.auto_leave && notes == other.notes;
 	}
 };
 

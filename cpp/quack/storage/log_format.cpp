@@ -43,6 +43,11 @@ void PutMembership(ByteWriter &writer, const raft::Membership &membership) {
 	PutNodes(writer, membership.learners);
 	PutNodes(writer, membership.learners_next);
 	writer.PutU8(membership.auto_leave ? 1 : 0);
+	// Always last in a body: no notes are no bytes.
+	for (auto &note : membership.notes) {
+		writer.PutU64(note.first);
+		writer.PutBytes(note.second);
+	}
 }
 
 bool GetMembership(ByteReader &reader, raft::Membership &membership) {
@@ -51,6 +56,10 @@ bool GetMembership(ByteReader &reader, raft::Membership &membership) {
 		return false;
 	}
 	membership.auto_leave = reader.GetU8() != 0;
+	while (!reader.Failed() && reader.Remaining() > 0) {
+		auto node = reader.GetU64();
+		membership.notes[node] = std::string(reader.GetBytes());
+	}
 	return !reader.Failed();
 }
 

@@ -17,6 +17,22 @@ static Membership MakeJoint() {
 	return membership;
 }
 
+TEST_CASE("notes travel with a membership, and only then change its format") {
+	auto membership = MakeJoint();
+	membership.notes[7] = "seven";
+	membership.notes[9] = std::string("\0x", 2);
+	auto bytes = EncodeMembership(membership);
+	CHECK(DecodeMembership(bytes).Value() == membership);
+	CHECK(bytes.substr(1, EncodeMembership(MakeJoint()).size() - 1) == EncodeMembership(MakeJoint()).substr(1));
+	for (size_t size = 0; size < bytes.size(); size++) {
+		CHECK_FALSE(DecodeMembership(ByteView(bytes).substr(0, size)).IsOk());
+	}
+	auto no_notes = EncodeMembership(MakeJoint());
+	no_notes[0] = 2;
+	no_notes += '\0';
+	CHECK_FALSE(DecodeMembership(no_notes).IsOk());
+}
+
 TEST_CASE("golden bytes of format 1") {
 	static const std::string EXPECTED("\x01"
 	                                  "\x03\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01"
