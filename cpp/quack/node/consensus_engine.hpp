@@ -30,7 +30,7 @@ struct PeerLag {
 	raft::LogIndex match = 0;
 	uint64_t lag = 0; //! entries behind the leader's last index
 	bool connected = false;
-	std::string state; //! probe, replicate, snapshot, learner
+	std::string state; //! probe, replicate, snapshot
 	std::string last_error;
 };
 
@@ -40,12 +40,13 @@ struct GroupStatus {
 	raft::GroupId group = raft::ROOT_GROUP;
 	std::string group_name; //! "root" for the root group
 	std::string node_id;
-	std::string role; //! leader, follower, candidate, pre_candidate, learner
+	std::string role; //! leader, follower, candidate, pre_candidate, learner; forming: no log yet
 	raft::Term term = 0;
 	std::string leader_id; //! empty when unknown
 	bool is_leader = false;
 	std::vector<std::string> voters;
 	std::vector<std::string> learners;
+	//! Joint consensus is under way, or the newest membership is not committed yet.
 	bool membership_change_in_progress = false;
 	raft::LogIndex commit_index = 0;
 	raft::LogIndex applied_index = 0;
@@ -71,7 +72,7 @@ class ConsensusEngine {
 public:
 	using ProposeCallback = std::function<void(const ProposeOutcome &)>;
 	using ReadCallback = std::function<void(Result<raft::LogIndex>)>;
-	using DoneCallback = std::function<void(Status)>;
+	using TextCallback = std::function<void(Result<std::string>)>;
 
 	virtual ~ConsensusEngine() = default;
 
@@ -91,9 +92,12 @@ public:
 	//! Blocks until the state machine here applied `index`. DeadlineExceeded, Degraded, or Unavailable on Stop.
 	virtual Status WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout) = 0;
 
-	//! Empty target = best caught-up voter.
+	//! Hands the group over; from any node. Empty target = best caught-up voter. Answers the name of the leader, which
+	//! is another node now (or the target, which led already); else why not: NotFound (no such member),
+	//! InvalidArgument (no voter, or it never leads), Unavailable (not heard of, too far behind, did not take over, or
+	//! another node did), DeadlineExceeded.
 	virtual void TransferLeadership(raft::GroupId group, const std::string &target_node_id, MonotonicNs timeout,
-	                                DoneCallback done) = 0;
+	                                TextCallback done) = 0;
 
 	virtual std::vector<GroupStatus> GetStatus() const = 0;
 

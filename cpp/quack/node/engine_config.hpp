@@ -1,6 +1,8 @@
 //! Settings of RaftEngine.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,8 @@ namespace node {
 //! One configured member of the cluster, this node included.
 struct MemberConfig {
 	std::string node_id; //! name, as in its certificate
-	uint64_t incarnation = 1;
+	//! Of this node: from its data directory, never 0. Of others: 0 = learned when they are met.
+	uint64_t incarnation = 0;
 	bool voter = true; //! false = learner
 	std::string host;
 	uint16_t port = 0;
@@ -23,8 +26,16 @@ struct MemberConfig {
 struct RaftEngineConfig {
 	std::string cluster_id;
 	std::string node_id;
-	//! All members. The voters and learners of a new group are these; a group that the log knows keeps its own.
+	//! The members that form a new cluster, and where a node that joins one finds it; this node included. A cluster
+	//! that the log knows keeps its own.
 	std::vector<MemberConfig> members;
+	//! Under which incarnation each other node was met before this start, while the cluster was being formed.
+	std::map<std::string, uint64_t> met;
+	//! Makes `met` durable before it is answered: called on the transport's thread, once per other node in a cluster's
+	//! life. Empty = kept in memory only (tests).
+	std::function<Status(const std::map<std::string, uint64_t> &)> save_met;
+	//! Called when the groups of this node have become durable and before their first step. May be empty.
+	std::function<Status()> mark_formed;
 	//! Groups created at the first start; groups found in the log run as well.
 	std::vector<raft::GroupId> groups = {raft::ROOT_GROUP};
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <optional>
 
 #include "quack/node/log_view.hpp"
@@ -23,6 +24,9 @@ public:
 	std::optional<raft::Membership> At(raft::LogIndex index) const;
 	//! Forgets what only serves indexes below `index`.
 	void Prune(raft::LogIndex index);
+	size_t Count() const {
+		return changes.size();
+	}
 
 private:
 	std::deque<std::pair<raft::LogIndex, raft::Membership>> changes;
@@ -30,7 +34,15 @@ private:
 
 struct TransferWaiter {
 	MonotonicNs deadline = 0;
-	ConsensusEngine::DoneCallback done;
+	raft::NodeId target = raft::NO_NODE;
+	ConsensusEngine::TextCallback done;
+};
+
+//! A change of members that is committed: waits until its joint phase has ended.
+struct MemberWaiter {
+	MonotonicNs deadline = 0;
+	std::string words;
+	ConsensusEngine::TextCallback done;
 };
 
 struct GroupState {
@@ -49,7 +61,11 @@ struct GroupState {
 
 	ProposalRouter proposals;
 	ReadBarriers reads;
-	std::vector<TransferWaiter> transfers;
+	std::map<uint64_t, TransferWaiter> transfers; //! by request
+	uint64_t next_transfer = 1;
+	std::vector<MemberWaiter> member_waiters;
+	//! Not before then are moved addresses written down again.
+	MonotonicNs addresses_after = 0;
 	//! Appends that wait until the log writer has room.
 	std::deque<raft::Message> deferred;
 

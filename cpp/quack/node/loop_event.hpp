@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "quack/node/mailbox.hpp"
+#include "quack/node/member_change.hpp"
 #include "quack/node/proposal.hpp"
 #include "quack/node/state_machine.hpp"
 #include "quack/wire/calls.hpp"
@@ -35,14 +36,22 @@ struct NewTransfer {
 	raft::GroupId group = raft::ROOT_GROUP;
 	raft::NodeId target = raft::NO_NODE;
 	MonotonicNs deadline = 0;
-	ConsensusEngine::DoneCallback done;
+	ConsensusEngine::TextCallback done; //! gets the name of the leader
 	bool forwarded = false;
 };
-struct NewMembershipChange {
+struct NewMemberChange {
 	raft::GroupId group = raft::ROOT_GROUP;
-	std::vector<raft::NodeId> voters;
-	std::vector<raft::NodeId> learners;
-	Proposal proposal;
+	MemberChange change;
+	MonotonicNs deadline = 0;
+	ConsensusEngine::TextCallback done;
+	bool forwarded = false;
+};
+//! A change of members has committed; answered when its joint phase has ended as well.
+struct MemberChangeCommitted {
+	raft::GroupId group = raft::ROOT_GROUP;
+	MonotonicNs deadline = 0;
+	std::string words;
+	ConsensusEngine::TextCallback done;
 };
 //! Rows of status for a peer that asks by METHOD_STATUS.
 struct StatusAsked {
@@ -93,10 +102,13 @@ struct PeerChanged {
 	std::string peer;
 	bool is_up = false;
 };
+//! The directory may know more than before.
+struct PeersLearned {};
 
-using LoopEvent = std::variant<PeerBytes, SelfMessages, NewProposals, NewRead, NewTransfer, NewMembershipChange,
-                               StatusAsked, AnswerLater, ForwardAnswered, EntriesDurable, LogWasReset, DiskState,
-                               EntriesApplied, StateDurable, SnapshotInstalled, SnapshotFailed, PeerChanged>;
+using LoopEvent =
+    std::variant<PeerBytes, SelfMessages, NewProposals, NewRead, NewTransfer, NewMemberChange, MemberChangeCommitted,
+	             StatusAsked, AnswerLater, ForwardAnswered, EntriesDurable, LogWasReset, DiskState, EntriesApplied,
+	             StateDurable, SnapshotInstalled, SnapshotFailed, PeerChanged, PeersLearned>;
 using LoopMailbox = Mailbox<LoopEvent>;
 
 } // namespace node

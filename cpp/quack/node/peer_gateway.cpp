@@ -1,17 +1,15 @@
 #include "quack/node/peer_gateway.hpp"
 
 #include "quack/common/log.hpp"
+#include "quack/wire/calls.hpp"
 
 namespace quack {
 namespace node {
 
 PeerGateway::PeerGateway(const RaftEngineConfig &config, StreamHandler on_stream_p)
-    : directory(config), on_stream(std::move(on_stream_p)) {
+    : directory(std::make_shared<MemberDirectory>(config)), on_stream(std::move(on_stream_p)) {
 	hello.cluster_id = config.cluster_id;
 	hello.node_name = config.node_id;
-	hello.node = directory.Self();
-	auto self = directory.Find(config.node_id);
-	hello.incarnation = self == nullptr ? 0 : self->incarnation;
 	hello.duckdb_version = config.duckdb_version;
 	hello.storage_version = config.storage_version;
 	hello.entry_format_min = config.entry_format_min;
@@ -29,8 +27,14 @@ void PeerGateway::Detach() {
 	traffic = nullptr;
 }
 
+wire::Hello PeerGateway::OwnHello() const {
+	auto result = hello;
+	directory->FillHello(result);
+	return result;
+}
+
 std::string PeerGateway::LocalHello() {
-	return wire::EncodeHello(hello);
+	return wire::EncodeHello(OwnHello());
 }
 
 Status PeerGateway::CheckHello(const std::string &peer, ByteView bytes) {
@@ -39,27 +43,20 @@ Status PeerGateway::CheckHello(const std::string &peer, ByteView bytes) {
 		return decoded.GetStatus();
 	}
 	auto &remote = decoded.Value();
-	auto compatible = wire::CheckCompatible(hello, remote);
-	if (!compatible.IsOk()) {
-		return compatible;
+	auto status = wire::CheckCompatible(hello, remote);
+	if (status.IsOk() && remote.node_name != peer) {
+		status =
+		    Status(ErrorCode::Unauthorized, "the certificate names node '" + peer + "', its hello says '" +
+			                                    remote.node_name + "': set node_id to the name in the certificate");
 	}
-	if (remote.node_name != peer) {
-		return Status(ErrorCode::Unauthorized, "the certificate names node '" + peer + "', its hello says '" +
-		                                           remote.node_name + "': set node_id to the name in the certificate");
+	if (status.IsOk()) {
+		status = directory->CheckPeer(remote, clock.Now());
 	}
-	auto member = directory.Find(peer);
-	if (member == nullptr) {
-		return Status(ErrorCode::Unauthorized, "node '" + peer + "' is not a member of cluster '" + hello.cluster_id +
-		                                           "' as node '" + hello.node_name +
-		                                           "' knows it: add it to cp_metadata_peers of all nodes");
+	std::lock_guard<std::mutex> guard(lock);
+	if (traffic != nullptr) {
+		traffic->OnPeersLearned();
 	}
-	if (remote.node != directory.IdOf(peer)) {
-		return Status(ErrorCode::Incompatible, "node '" + peer + "' comes as incarnation " +
-		                                           std::to_string(remote.incarnation) + ", node '" + hello.node_name +
-		                                           "' knows incarnation " + std::to_string(member->incarnation) +
-		                                           ": a node with a new disk must join as a new member");
-	}
-	return Status::Ok();
+	return status;
 }
 
 void PeerGateway::OnMessage(const std::string &peer, std::string bytes) {
@@ -71,6 +68,11 @@ void PeerGateway::OnMessage(const std::string &peer, std::string bytes) {
 
 void PeerGateway::OnCall(const std::string &peer, const std::string &method, std::string body, MonotonicNs timeout,
                          transport::Responder respond) {
+	if (method == wire::METHOD_HELLO) {
+		auto status = CheckHello(peer, body);
+		respond(status.IsOk() ? Result<std::string>(LocalHello()) : Result<std::string>(status));
+		return;
+	}
 	std::unique_lock<std::mutex> guard(lock);
 	if (traffic != nullptr) {
 		traffic->OnPeerCall(peer, method, std::move(body), timeout, std::move(respond));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <mutex>
 
 #include "quack/node/member_directory.hpp"
@@ -17,6 +18,8 @@ public:
 	virtual void OnPeerCall(const std::string &peer, const std::string &method, std::string body, MonotonicNs timeout,
 	                        transport::Responder respond) = 0;
 	virtual void OnPeerChanged(const std::string &peer, bool is_up) = 0;
+	//! The directory may know more than before.
+	virtual void OnPeersLearned() = 0;
 };
 
 //! Made before the transport, which it must outlive; the engine attaches itself. Until then messages are dropped and
@@ -30,12 +33,14 @@ public:
 	void Attach(PeerTraffic &traffic);
 	//! Returns when no callback of the attached one runs any more.
 	void Detach();
-	const wire::Hello &OwnHello() const {
-		return hello;
+	//! What this node says of itself now.
+	wire::Hello OwnHello() const;
+	const std::shared_ptr<MemberDirectory> &Directory() const {
+		return directory;
 	}
 
 	std::string LocalHello() override;
-	//! Refuses unknown names, a numeric id that is not the configured one, and what wire::CheckCompatible refuses.
+	//! Refuses what wire::CheckCompatible and MemberDirectory::CheckPeer refuse.
 	Status CheckHello(const std::string &peer, ByteView hello) override;
 	void OnMessage(const std::string &peer, std::string bytes) override;
 	void OnCall(const std::string &peer, const std::string &method, std::string body, MonotonicNs timeout,
@@ -45,8 +50,9 @@ public:
 	void OnByteStream(std::shared_ptr<transport::ByteStream> stream) override;
 
 private:
-	MemberDirectory directory;
-	wire::Hello hello;
+	const std::shared_ptr<MemberDirectory> directory; //! shared with the engine
+	wire::Hello hello;                                //! what never changes of it
+	SystemClock clock;                                //! only for ages shown to operators
 	StreamHandler on_stream;
 	std::mutex lock; //! guards traffic; held while its callbacks run (they only queue), so that Detach can wait
 	PeerTraffic *traffic = nullptr;

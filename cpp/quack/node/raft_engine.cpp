@@ -40,6 +40,18 @@ private:
 	size_t missing;
 };
 
+ConsensusEngine::TextCallback AnswerText(transport::Responder respond) {
+	return [respond = std::move(respond)](Result<std::string> text) {
+		wire::TextAnswer answer;
+		if (text.IsOk()) {
+			answer.text = std::move(text.Value());
+		} else {
+			answer.status = text.GetStatus();
+		}
+		respond(Encode(answer));
+	};
+}
+
 //! Waits for one callback; outlived by neither side.
 struct TransferWait {
 	std::mutex lock;
@@ -53,7 +65,7 @@ class RaftEngine::Parts {
 public:
 	Parts(const RaftEngineConfig &config_p, storage::LogStore &log_p, transport::Transport &transport_p,
 	      PeerGateway &gateway_p, StateMachine &state_machine_p, const Clock &clock_p)
-	    : config(config_p), directory(config), log(log_p), transport(transport_p), gateway(gateway_p),
+	    : config(config_p), directory(*gateway_p.Directory()), log(log_p), transport(transport_p), gateway(gateway_p),
 	      state_machine(state_machine_p), clock(clock_p), mailbox(std::make_shared<LoopMailbox>()),
 	      budget(config.pending_proposals_max, config.pending_proposal_bytes_max),
 	      writer(config, directory, log, transport, clock, *mailbox, latch),
@@ -61,8 +73,8 @@ public:
 	      fetcher(config, directory, transport, clock, apply, *mailbox, latch),
 	      server(config, state_machine, clock, latch,
 		         [this](raft::GroupId group) { return loop.StartMembership(group); }),
-	      loop({config, directory, log, transport, state_machine, clock, mailbox, latch, writer, apply, fetcher, server,
-		        budget}) {
+	      loop({config, directory, log, transport, gateway, state_machine, clock, mailbox, latch, writer, apply,
+		        fetcher, server, budget}) {
 		latch.AddWatcher([this] {
 			mailbox->Wake();
 			writer.Wake();
@@ -78,9 +90,10 @@ public:
 	void Refuse(Status status, ProposeCallback done);
 	void TakeForwarded(const std::string &body, transport::Responder respond);
 	void TakeForwardedTransfer(const std::string &body, transport::Responder respond);
+	void TakeForwardedChange(const std::string &body, transport::Responder respond);
 
 	const RaftEngineConfig config;
-	const MemberDirectory directory;
+	MemberDirectory &directory; //! the gateway's
 	storage::LogStore &log;
 	transport::Transport &transport;
 	PeerGateway &gateway;
@@ -94,12 +107,14 @@ public:
 	SnapshotFetcher fetcher;
 	SnapshotServer server;
 	ReadyLoop loop;
+	std::vector<raft::GroupId> missing; //! made by CreateMissingGroups
+	raft::Membership start_membership;
 	std::atomic<bool> is_stopping {false};
 	std::mutex lifecycle; //! one Start, Stop or Abort at a time
 	bool is_running = false;
 };
 
-//! Groups of the configuration that the log does not know start here, with the configured members.
+//! Groups of the configuration that the log does not know start here, once it is known with whom.
 Status RaftEngine::Parts::CreateMissingGroups(const std::map<raft::GroupId, AppliedPosition> &applied) {
 	auto recovered = log.Recovered();
 	bool created = false;
@@ -115,13 +130,20 @@ Status RaftEngine::Parts::CreateMissingGroups(const std::map<raft::GroupId, Appl
 			                                         " up to index " + std::to_string(position->second.index) +
 			                                         " but the log in '" + config.log_dir +
 			                                         "' does not know the group: its votes are lost; restore the log "
-			                                         "directory, or reseed this "
-			                                         "node with an empty data directory as a new incarnation");
+			                                         "directory, or empty the whole data directory, start the node "
+			                                         "and run: quack cluster node replace " +
+			                                         config.node_id);
 		}
-		auto status = log.CreateGroup(id, {0, 0, directory.InitialMembership()});
+		auto membership = recovered.empty() ? directory.StartMembership() : recovered.front().snapshot.membership;
+		if (!membership) {
+			continue;
+		}
+		auto status = log.CreateGroup(id, {0, 0, *membership});
 		if (!status.IsOk()) {
 			return status;
 		}
+		missing.push_back(id);
+		start_membership = *membership;
 		created = true;
 	}
 	return created ? log.Sync() : Status::Ok();
@@ -173,14 +195,16 @@ Status RaftEngine::Parts::OpenGroups() {
 	if (!status.IsOk()) {
 		return status;
 	}
-	for (auto id : config.groups) {
-		auto is_known = std::any_of(recovered.begin(), recovered.end(),
-		                            [id](const storage::RecoveredGroup &group) { return group.group == id; });
-		if (!is_known) {
-			storage::RecoveredGroup group;
-			group.group = id;
-			group.snapshot.membership = directory.InitialMembership();
-			recovered.push_back(std::move(group));
+	for (auto id : missing) {
+		storage::RecoveredGroup group;
+		group.group = id;
+		group.snapshot.membership = start_membership;
+		recovered.push_back(std::move(group));
+	}
+	if (!recovered.empty() && config.mark_formed) {
+		status = config.mark_formed();
+		if (!status.IsOk()) {
+			return status;
 		}
 	}
 	for (auto &group : recovered) {
@@ -225,7 +249,7 @@ void RaftEngine::Parts::HandOver(RaftEngine &engine, MonotonicNs timeout) {
 		}
 		auto wait = std::make_shared<TransferWait>();
 		engine.TransferLeadership(view.core.group, "", std::max<MonotonicNs>(deadline - clock.Now(), 0),
-		                          [wait](const Status &) {
+		                          [wait](const Result<std::string> &) {
 			                          std::lock_guard<std::mutex> guard(wait->lock);
 			                          wait->is_done = true;
 			                          wait->changed.notify_all();
@@ -341,7 +365,7 @@ Status RaftEngine::WaitApplied(raft::GroupId group, raft::LogIndex index, Monoto
 }
 
 void RaftEngine::TransferLeadership(raft::GroupId group, const std::string &target_node_id, MonotonicNs timeout,
-                                    DoneCallback done) {
+                                    TextCallback done) {
 	NewTransfer transfer;
 	transfer.group = group;
 	transfer.deadline = parts->clock.Now() + timeout;
@@ -351,7 +375,8 @@ void RaftEngine::TransferLeadership(raft::GroupId group, const std::string &targ
 		transfer.target = parts->directory.IdOf(target_node_id);
 		if (transfer.target == raft::NO_NODE) {
 			event = AnswerLater {[done_p = transfer.done, target_node_id] {
-				done_p(Status(ErrorCode::NotFound, "node '" + target_node_id + "' is not a member of the cluster"));
+				done_p(Status(ErrorCode::NotFound,
+				              "node '" + target_node_id + "' is not a member of the cluster; see quack_members()"));
 			}};
 			parts->mailbox->Push(std::move(event));
 			return;
@@ -364,35 +389,20 @@ void RaftEngine::TransferLeadership(raft::GroupId group, const std::string &targ
 	}
 }
 
-void RaftEngine::ChangeMembership(raft::GroupId group, const std::vector<std::string> &voters,
-                                  const std::vector<std::string> &learners, MonotonicNs timeout, ProposeCallback done) {
-	NewMembershipChange change;
-	change.group = group;
-	for (auto list : {&voters, &learners}) {
-		for (auto &name : *list) {
-			auto node = parts->directory.IdOf(name);
-			if (node == raft::NO_NODE) {
-				parts->Refuse(Status(ErrorCode::NotFound,
-				                     "node '" + name + "' is not known here: add it to the members"),
-				              std::move(done));
-				return;
-			}
-			(list == &voters ? change.voters : change.learners).push_back(node);
-		}
+void RaftEngine::ChangeMember(raft::GroupId group, const MemberChange &change, MonotonicNs timeout, TextCallback done) {
+	auto fallback = done;
+	NewMemberChange event {group, change, parts->clock.Now() + timeout, std::move(done), false};
+	if (!parts->mailbox->Push(LoopEvent(std::move(event)))) {
+		fallback(Status(ErrorCode::Unavailable, "node '" + parts->config.node_id + "' is stopped"));
 	}
-	change.proposal.deadline = parts->clock.Now() + timeout;
-	change.proposal.done = std::move(done);
-	if (!parts->budget.Take(0)) {
-		parts->Refuse(Status(ErrorCode::Overloaded, "too many proposals are pending; retry later"),
-		              std::move(change.proposal.done));
-		return;
-	}
-	LoopEvent event(std::move(change));
-	if (!parts->mailbox->Push(std::move(event))) {
-		parts->budget.GiveBack(0);
-		std::get<NewMembershipChange>(event).proposal.done(
-		    {Status(ErrorCode::Unavailable, "node '" + parts->config.node_id + "' is stopped"), 0});
-	}
+}
+
+std::vector<MemberStatus> RaftEngine::GetMembers() const {
+	auto views = parts->loop.View();
+	auto root = std::find_if(views.begin(), views.end(),
+	                         [](const GroupView &view) { return view.core.group == raft::ROOT_GROUP; });
+	return DescribeMembers(parts->directory, root == views.end() ? nullptr : &*root, parts->transport.GetPeers(),
+	                       parts->clock.Now());
 }
 
 std::vector<GroupStatus> RaftEngine::GetStatus() const {
@@ -430,6 +440,12 @@ std::vector<GroupStatus> RaftEngine::GetStatus() const {
 		}
 		rows.push_back(std::move(row));
 	}
+	if (rows.empty()) {
+		rows.push_back(DescribeForming(parts->config, parts->directory, peers, now));
+		auto &row = rows.front();
+		row.degraded = parts->latch.IsSet();
+		row.reason = row.degraded ? parts->latch.Reason() : row.reason;
+	}
 	return rows;
 }
 
@@ -456,6 +472,10 @@ void RaftEngine::OnPeerChanged(const std::string &peer, bool is_up) {
 	parts->mailbox->Push(LoopEvent(PeerChanged {peer, is_up}));
 }
 
+void RaftEngine::OnPeersLearned() {
+	parts->mailbox->Push(LoopEvent(PeersLearned {}));
+}
+
 void RaftEngine::OnPeerCall(const std::string &peer, const std::string &method, std::string body, MonotonicNs timeout,
                             transport::Responder respond) {
 	static_cast<void>(timeout);
@@ -471,6 +491,8 @@ void RaftEngine::OnPeerCall(const std::string &peer, const std::string &method, 
 		parts->TakeForwarded(body, std::move(respond));
 	} else if (method == wire::METHOD_TRANSFER) {
 		parts->TakeForwardedTransfer(body, std::move(respond));
+	} else if (method == wire::METHOD_MEMBER) {
+		parts->TakeForwardedChange(body, std::move(respond));
 	} else if (method == wire::METHOD_SNAPSHOT_OPEN) {
 		parts->server.Open(std::move(body), std::move(respond));
 	} else if (method == wire::METHOD_SNAPSHOT_CHUNK) {
@@ -534,11 +556,31 @@ void RaftEngine::Parts::TakeForwardedTransfer(const std::string &body, transport
 	transfer.target = decoded.Value().target;
 	transfer.deadline = clock.Now() + std::min(decoded.Value().timeout, FORWARD_TIMEOUT_MAX);
 	transfer.forwarded = true;
-	transfer.done = [respond](Status status) {
-		respond(Encode(wire::StatusAnswer {std::move(status)}));
-	};
+	transfer.done = AnswerText(respond);
 	LoopEvent event(std::move(transfer));
 	if (!mailbox->Push(std::move(event))) {
+		respond(Status(ErrorCode::Unavailable, "node '" + config.node_id + "' is stopping"));
+	}
+}
+
+void RaftEngine::Parts::TakeForwardedChange(const std::string &body, transport::Responder respond) {
+	auto decoded = wire::DecodeMemberRequest(body);
+	if (!decoded.IsOk()) {
+		respond(decoded.GetStatus());
+		return;
+	}
+	auto &request = decoded.Value();
+	NewMemberChange event;
+	event.group = request.group;
+	event.change.action = static_cast<MemberAction>(std::min<uint32_t>(request.action, UINT8_MAX));
+	event.change.name = request.name;
+	event.change.incarnation = request.incarnation;
+	event.change.host = request.host;
+	event.change.port = request.port;
+	event.deadline = clock.Now() + std::min(request.timeout, FORWARD_TIMEOUT_MAX);
+	event.forwarded = true;
+	event.done = AnswerText(respond);
+	if (!mailbox->Push(LoopEvent(std::move(event)))) {
 		respond(Status(ErrorCode::Unavailable, "node '" + config.node_id + "' is stopping"));
 	}
 }

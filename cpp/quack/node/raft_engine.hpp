@@ -2,15 +2,37 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "quack/node/consensus_engine.hpp"
 #include "quack/node/engine_config.hpp"
+#include "quack/node/member_change.hpp"
 #include "quack/node/peer_gateway.hpp"
 #include "quack/node/state_machine.hpp"
 #include "quack/storage/log_store.hpp"
 
 namespace quack {
 namespace node {
+
+//! One row of quack_members().
+struct MemberStatus {
+	std::string node_id;
+	uint64_t incarnation = 0;
+	std::string host;
+	uint16_t port = 0;
+	//! voter, learner, leaving (a voter of the set that is being left), removed, waiting (asks to join)
+	std::string role;
+	//! What the change under way makes of it: voter, learner, removed; empty = nothing.
+	std::string becomes;
+	bool is_leader = false;
+	bool connected = false;
+	//! On the leader: how far it has got. Without value elsewhere.
+	std::optional<raft::LogIndex> match;
+	std::optional<uint64_t> lag;
+	std::string state;          //! probe, replicate, snapshot; empty elsewhere
+	int64_t last_heard_ms = -1; //! ago; -1 = never, or this node
+	std::string last_error;
+};
 
 //! Order of making: PeerGateway(config), transport over the gateway, engine over both. All outlive the engine, which
 //! starts and stops the transport. Threads: DESIGN.md.
@@ -31,12 +53,12 @@ public:
 	void ReadBarrier(raft::GroupId group, MonotonicNs timeout, ReadCallback done) override;
 	Status WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout) override;
 	void TransferLeadership(raft::GroupId group, const std::string &target_node_id, MonotonicNs timeout,
-	                        DoneCallback done) override;
-	//! On the leader only (else NotLeader): moves the group to these voters and learners by joint consensus. Done when
-	//! the change is committed; status shows when the joint phase is over.
-	void ChangeMembership(raft::GroupId group, const std::vector<std::string> &voters,
-	                      const std::vector<std::string> &learners, MonotonicNs timeout, ProposeCallback done);
-
+	                        TextCallback done) override;
+	//! From any node: carried out by the leader, answered with words when the change and its joint phase are committed.
+	//! What may go wrong: MemberPlan::status; OutcomeUnknown when leadership is lost meanwhile (see GetMembers()).
+	void ChangeMember(raft::GroupId group, const MemberChange &change, MonotonicNs timeout, TextCallback done);
+	//! Members, removed ones, and nodes that ask to join, as this node knows them.
+	std::vector<MemberStatus> GetMembers() const;
 	//! A checkpoint of the state machine soon, if anything changed; GroupStatus::checkpoint_index shows it.
 	void RequestCheckpoint();
 
@@ -49,6 +71,7 @@ private:
 	void OnPeerCall(const std::string &peer, const std::string &method, std::string body, MonotonicNs timeout,
 	                transport::Responder respond) override;
 	void OnPeerChanged(const std::string &peer, bool is_up) override;
+	void OnPeersLearned() override;
 
 	class Parts;
 	std::unique_ptr<Parts> parts;

@@ -43,6 +43,12 @@ ReadyLoop::~ReadyLoop() {
 }
 
 Status ReadyLoop::AddGroup(const storage::RecoveredGroup &recovered, const AppliedPosition &applied) {
+	std::lock_guard<std::mutex> guard(lock);
+	return OpenGroup(recovered, applied);
+}
+
+//! With the lock held.
+Status ReadyLoop::OpenGroup(const storage::RecoveredGroup &recovered, const AppliedPosition &applied) {
 	if (recovered.snapshot.index > applied.index) {
 		return Status(ErrorCode::Corruption, "group " + std::to_string(recovered.group) +
 		                                         ": the log starts after index " +
@@ -66,7 +72,7 @@ Status ReadyLoop::AddGroup(const storage::RecoveredGroup &recovered, const Appli
 	} else {
 		group->history.Reset(applied.index, applied.membership);
 	}
-	std::lock_guard<std::mutex> guard(lock);
+	NoteMembership(*group);
 	groups[recovered.group] = std::move(group);
 	return Status::Ok();
 }
@@ -172,8 +178,9 @@ void ReadyLoop::RunLive() {
 		HandOverWhenDiskFails(group);
 		Route(group);
 		AskReads(group);
-		CheckTransfers(group);
+		CheckMembers(group);
 		if (is_expiry_due) {
+			UpdateAddresses(group);
 			Expire(group);
 		}
 	}
@@ -220,7 +227,6 @@ bool ReadyLoop::TakeInboundBytes(size_t bytes) {
 
 void ReadyLoop::On(PeerBytes &event) {
 	inbound_bytes.fetch_sub(event.bytes.size());
-	auto sender = context.directory.IdOf(event.peer);
 	auto messages = wire::DecodeEnvelope(event.bytes);
 	if (!messages.IsOk()) {
 		Log(LogLevel::Error, "node", "bad_envelope",
@@ -228,7 +234,7 @@ void ReadyLoop::On(PeerBytes &event) {
 		return;
 	}
 	for (auto &message : messages.Value()) {
-		if (message.from == sender && message.to == context.directory.Self()) {
+		if (message.to == context.directory.Self() && context.directory.MaySpeakFor(event.peer, message.from)) {
 			Receive(std::move(message));
 			continue;
 		}
@@ -388,6 +394,7 @@ void ReadyLoop::On(LogWasReset &event) {
 	group->proposals.OnSnapshot(event.position.index, completions);
 	group->is_frozen = false;
 	Step(*group, raft::SnapshotInstalledEvent {event.position, true});
+	NoteMembership(*group);
 }
 
 void ReadyLoop::On(SnapshotFailed &event) {
@@ -399,6 +406,9 @@ void ReadyLoop::On(SnapshotFailed &event) {
 
 void ReadyLoop::On(PeerChanged &event) {
 	auto peer = context.directory.IdOf(event.peer);
+	if (event.is_up && context.directory.HasTold(event.peer)) {
+		DialMembers();
+	}
 	for (auto &entry : groups) {
 		if (!event.is_up) {
 			Step(*entry.second, raft::PeerUnreachableEvent {peer});

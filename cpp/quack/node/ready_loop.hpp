@@ -9,6 +9,7 @@
 
 #include "quack/node/group_state.hpp"
 #include "quack/node/log_writer.hpp"
+#include "quack/node/peer_gateway.hpp"
 #include "quack/node/snapshot_fetcher.hpp"
 #include "quack/node/snapshot_server.hpp"
 
@@ -18,9 +19,10 @@ namespace node {
 //! Everything the loop works with; all outlive it.
 struct LoopContext {
 	const RaftEngineConfig &config;
-	const MemberDirectory &directory;
+	MemberDirectory &directory;
 	storage::LogStore &log;
 	transport::Transport &transport;
+	PeerGateway &gateway;
 	StateMachine &state_machine;
 	const Clock &clock;
 	//! Shared, so that an answer of the transport that comes after the engine is gone finds a closed mailbox.
@@ -83,6 +85,7 @@ private:
 	void On(SnapshotInstalled &event);
 	void On(SnapshotFailed &event);
 	void On(PeerChanged &event);
+	Status OpenGroup(const storage::RecoveredGroup &recovered, const AppliedPosition &applied);
 	void Receive(raft::Message message);
 	void DrainDeferred(GroupState &group);
 	void TickGroups();
@@ -93,14 +96,29 @@ private:
 	template <class Body>
 	void Step(GroupState &group, Body body);
 	void HandleReady(GroupState &group, raft::Ready ready);
+	bool HandleCommitted(GroupState &group, std::vector<raft::Entry> committed);
 	void HandleSoftState(GroupState &group, const raft::SoftState &soft);
 	void PersistReady(GroupState &group, raft::Ready &ready);
+
+	// ready_loop_members.cpp: who takes part
+	void On(PeersLearned &event);
+	void On(NewMemberChange &event);
+	void On(MemberChangeCommitted &event);
+	void StartGroups(const raft::Membership &membership);
+	void NoteMembership(const GroupState &group);
+	void DialMembers();
+	void LeaveCluster(const std::string &reason);
+	void SayHelloAgain(const std::string &peer, std::function<void()> then);
+	void ForwardMemberChange(GroupState &group, NewMemberChange &event);
+	void HandOverThenChange(GroupState &group, NewMemberChange &event);
+	void ProposePlan(GroupState &group, MemberPlan plan, MonotonicNs deadline, ConsensusEngine::TextCallback done);
+	void CheckMembers(GroupState &group);
+	void UpdateAddresses(GroupState &group);
 
 	// ready_loop_requests.cpp: proposals, reads, transfers, changes
 	void On(NewProposals &event);
 	void On(NewRead &event);
 	void On(NewTransfer &event);
-	void On(NewMembershipChange &event);
 	void On(StatusAsked &event);
 	void On(AnswerLater &event);
 	void On(ForwardAnswered &event);
@@ -109,7 +127,9 @@ private:
 	void Forward(GroupState &group);
 	void AskReads(GroupState &group);
 	void ForwardTransfer(GroupState &group, NewTransfer &event);
-	void CheckTransfers(GroupState &group);
+	void AnswerTransfer(GroupState &group, const raft::TransferResult &result);
+	Status TransferFailure(const raft::TransferResult &result) const;
+	Status NoGroup(raft::GroupId group) const;
 	void Expire(GroupState &group);
 	void FailPending(const Status &failure);
 	void RefuseProposals(std::vector<Proposal> &proposals, const Status &failure);

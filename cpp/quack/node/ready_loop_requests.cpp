@@ -11,16 +11,19 @@ namespace {
 constexpr size_t APPEND_BYTES_PER_STEP = 8 * 1024 * 1024;
 constexpr MonotonicNs ROUTE_PAUSE = 10 * NS_PER_MS;
 
-Status UnknownGroup(raft::GroupId group) {
-	return Status(ErrorCode::NotFound, "group " + std::to_string(group) + " does not exist on this node");
-}
-
 } // namespace
+
+Status ReadyLoop::NoGroup(raft::GroupId group) const {
+	auto waiting_for = context.directory.WaitingFor();
+	return waiting_for.empty()
+	           ? Status(ErrorCode::NotFound, "group " + std::to_string(group) + " does not exist on this node")
+			   : Status(ErrorCode::Unavailable, waiting_for);
+}
 
 void ReadyLoop::On(NewProposals &event) {
 	auto group = Find(event.group);
 	if (group == nullptr) {
-		RefuseProposals(event.proposals, UnknownGroup(event.group));
+		RefuseProposals(event.proposals, NoGroup(event.group));
 		return;
 	}
 	for (auto &proposal : event.proposals) {
@@ -40,7 +43,7 @@ void ReadyLoop::On(NewRead &event) {
 	auto count = group == nullptr ? 0 : group->reads.Count();
 	if (group == nullptr || count >= config.pending_proposals_max) {
 		auto failure = group == nullptr
-		                   ? UnknownGroup(event.group)
+		                   ? NoGroup(event.group)
 		                   : Status(ErrorCode::Overloaded, std::to_string(count) + " reads wait already; retry later");
 		Later([done = std::move(event.done), failure] { done(Result<raft::LogIndex>(failure)); });
 		return;
@@ -54,22 +57,6 @@ void ReadyLoop::On(StatusAsked &event) {
 
 void ReadyLoop::On(AnswerLater &event) {
 	Later(std::move(event.run));
-}
-
-void ReadyLoop::On(NewMembershipChange &event) {
-	auto group = Find(event.group);
-	if (group == nullptr || group->is_frozen) {
-		std::vector<Proposal> refused;
-		refused.push_back(std::move(event.proposal));
-		RefuseProposals(refused, group == nullptr ? UnknownGroup(event.group)
-		                                          : Status(ErrorCode::Unavailable, "a snapshot is being installed"));
-		return;
-	}
-	raft::ChangeMembershipEvent change;
-	change.request = group->proposals.AddChange(std::move(event.proposal));
-	change.voters = std::move(event.voters);
-	change.learners = std::move(event.learners);
-	Step(*group, std::move(change));
 }
 
 //! Sends waiting proposals where the leader is.
@@ -152,21 +139,22 @@ void ReadyLoop::AskReads(GroupState &group) {
 void ReadyLoop::On(NewTransfer &event) {
 	auto group = Find(event.group);
 	if (group == nullptr || group->is_frozen) {
-		auto failure = group == nullptr ? UnknownGroup(event.group)
-		                                : Status(ErrorCode::Unavailable, "a snapshot is being installed");
+		auto failure =
+		    group == nullptr ? NoGroup(event.group) : Status(ErrorCode::Unavailable, "a snapshot is being installed");
 		Later([done = std::move(event.done), failure] { done(failure); });
 		return;
 	}
 	if (event.target != raft::NO_NODE && event.target == group->soft.leader) {
-		Later([done = std::move(event.done)] { done(Status::Ok()); });
+		Later([done = std::move(event.done), name = context.directory.NameOf(event.target)] { done(name); });
 		return;
 	}
 	if (!IsLeader(*group)) {
 		ForwardTransfer(*group, event);
 		return;
 	}
-	Step(*group, raft::TransferLeadershipEvent {event.target});
-	group->transfers.push_back({event.deadline, std::move(event.done)});
+	auto request = group->next_transfer++;
+	group->transfers[request] = {event.deadline, event.target, std::move(event.done)};
+	Step(*group, raft::TransferLeadershipEvent {event.target, request});
 }
 
 void ReadyLoop::ForwardTransfer(GroupState &group, NewTransfer &event) {
@@ -183,37 +171,65 @@ void ReadyLoop::ForwardTransfer(GroupState &group, NewTransfer &event) {
 				               done(answer.GetStatus());
 				               return;
 			               }
-			               auto decoded = wire::DecodeStatusAnswer(answer.Value());
-			               done(decoded.IsOk() ? decoded.Value().status : decoded.GetStatus());
+			               auto decoded = wire::DecodeTextAnswer(answer.Value());
+			               auto status = decoded.IsOk() ? decoded.Value().status : decoded.GetStatus();
+			               done(status.IsOk() ? Result<std::string>(decoded.Value().text)
+						                      : Result<std::string>(status));
 		               });
 	});
 }
 
-void ReadyLoop::CheckTransfers(GroupState &group) {
-	if (group.transfers.empty()) {
+void ReadyLoop::AnswerTransfer(GroupState &group, const raft::TransferResult &result) {
+	auto waiter = group.transfers.find(result.request);
+	if (waiter == group.transfers.end()) {
 		return;
 	}
-	Status outcome(ErrorCode::DeadlineExceeded, "no other node took over the group before the deadline");
-	auto is_over = false;
-	if (!IsLeader(group)) {
-		is_over = group.soft.leader != raft::NO_NODE;
-		outcome = is_over ? Status::Ok() : outcome;
-	} else if (!group.core.GetStatus().transfer_in_progress) {
-		is_over = true;
-		outcome =
-		    Status(ErrorCode::Unavailable, "node '" + config.node_id +
-			                                   "' still leads: the target is no live, caught-up voter, or did not "
-			                                   "take over within an election timeout");
+	Result<std::string> answer = context.directory.NameOf(result.leader);
+	auto is_other = waiter->second.target != raft::NO_NODE && result.leader != waiter->second.target;
+	if (result.outcome != raft::TransferResult::Outcome::HandedOver) {
+		answer = TransferFailure(result);
+	} else if (is_other) {
+		answer = Status(ErrorCode::Unavailable, "node '" + context.directory.NameOf(waiter->second.target) +
+		                                            "' was to take over, but node '" + answer.Value() +
+		                                            "' won the election and leads now");
 	}
-	std::vector<TransferWaiter> kept;
-	for (auto &waiter : group.transfers) {
-		if (is_over || now >= waiter.deadline) {
-			Later([done = std::move(waiter.done), outcome] { done(outcome); });
-		} else {
-			kept.push_back(std::move(waiter));
-		}
+	Later([done = std::move(waiter->second.done), answer] { done(answer); });
+	group.transfers.erase(waiter);
+}
+
+Status ReadyLoop::TransferFailure(const raft::TransferResult &result) const {
+	using Outcome = raft::TransferResult::Outcome;
+	auto target = "node '" + context.directory.NameOf(result.target) + "'";
+	auto still = "; node '" + config.node_id + "' still leads";
+	switch (result.outcome) {
+	case Outcome::HandedOver:
+		return Status::Ok();
+	case Outcome::NotLeader:
+		return Status(ErrorCode::Unavailable, "node '" + config.node_id + "' stopped leading; retry");
+	case Outcome::Busy:
+		return Status(ErrorCode::Unavailable,
+		              "a hand-over is under way already, or this leader's term has only begun; retry" + still);
+	case Outcome::NotVoter:
+		return Status(ErrorCode::InvalidArgument, target + " is no voter, so it cannot lead" + still);
+	case Outcome::Excluded:
+		return Status(ErrorCode::InvalidArgument, target + " has election_priority 0, so it never leads" + still);
+	case Outcome::NotHeard:
+		return Status(ErrorCode::Unavailable, target + " has not been heard of for " +
+		                                          std::to_string(config.election_timeout / NS_PER_MS) +
+		                                          " ms: it is down or cut off; see quack_peers() for why" + still);
+	case Outcome::Lagging:
+		return Status(ErrorCode::Unavailable, target + " is " + std::to_string(result.behind) +
+		                                          " entries behind and did not catch up within " +
+		                                          std::to_string(config.election_timeout / NS_PER_MS) +
+		                                          " ms; retry when it has, or name another node" + still);
+	case Outcome::NoSuccessor:
+		return Status(ErrorCode::Unavailable, "no other voter is in reach and allowed to lead" + still);
+	case Outcome::NotTaken:
+		break;
 	}
-	group.transfers.swap(kept);
+	return Status(ErrorCode::Unavailable, target + " was told to take over and did not win an election within " +
+	                                          std::to_string(config.election_timeout / NS_PER_MS) + " ms; retry" +
+	                                          still);
 }
 
 Status ReadyLoop::WaitingFailure(const GroupState &group) const {
@@ -237,10 +253,23 @@ void ReadyLoop::Expire(GroupState &group) {
 	auto failure = group.proposals.HasWaiting() || group.reads.Count() > 0 ? WaitingFailure(group) : Status::Ok();
 	group.proposals.Expire(now, failure, completions);
 	group.reads.Expire(now, failure, completions);
+	for (auto waiter = group.transfers.begin(); waiter != group.transfers.end();) {
+		if (now < waiter->second.deadline) {
+			++waiter;
+			continue;
+		}
+		Status outcome(ErrorCode::DeadlineExceeded,
+		               IsLeader(group)
+		                   ? "no other node took over the group before the deadline"
+						   : "node '" + config.node_id + "' handed over, but no leader was known before the deadline");
+		Later([done = std::move(waiter->second.done), outcome] { done(outcome); });
+		waiter = group.transfers.erase(waiter);
+	}
 }
 
 bool ReadyLoop::HasRequests(const GroupState &group) const {
-	return !group.proposals.Empty() || group.reads.Count() > 0 || !group.transfers.empty();
+	return !group.proposals.Empty() || group.reads.Count() > 0 || !group.transfers.empty() ||
+	       !group.member_waiters.empty();
 }
 
 void ReadyLoop::FailPending(const Status &failure) {
@@ -249,9 +278,13 @@ void ReadyLoop::FailPending(const Status &failure) {
 		group.proposals.FailAll(failure, completions);
 		group.reads.FailAll(failure, completions);
 		for (auto &waiter : group.transfers) {
+			Later([done = std::move(waiter.second.done), failure] { done(failure); });
+		}
+		for (auto &waiter : group.member_waiters) {
 			Later([done = std::move(waiter.done), failure] { done(failure); });
 		}
 		group.transfers.clear();
+		group.member_waiters.clear();
 		group.deferred.clear();
 	}
 }
@@ -266,10 +299,10 @@ void ReadyLoop::RefuseEvent(LoopEvent &event, const Status &failure) {
 		Later([done = std::move(read->done), failure] { done(Result<raft::LogIndex>(failure)); });
 	} else if (auto transfer = std::get_if<NewTransfer>(&event)) {
 		Later([done = std::move(transfer->done), failure] { done(failure); });
-	} else if (auto change = std::get_if<NewMembershipChange>(&event)) {
-		std::vector<Proposal> refused;
-		refused.push_back(std::move(change->proposal));
-		RefuseProposals(refused, failure);
+	} else if (auto member = std::get_if<NewMemberChange>(&event)) {
+		Later([done = std::move(member->done), failure] { done(failure); });
+	} else if (auto committed = std::get_if<MemberChangeCommitted>(&event)) {
+		Later([done = std::move(committed->done), failure] { done(failure); });
 	} else if (auto status = std::get_if<StatusAsked>(&event)) {
 		On(*status);
 	} else if (auto answer = std::get_if<AnswerLater>(&event)) {

@@ -21,14 +21,14 @@ void ReadyLoop::HandleReady(GroupState &group, raft::Ready ready) {
 		outbox.Add(std::move(message));
 	}
 	PersistReady(group, ready);
-	if (!ready.committed.empty()) {
-		auto status = group.history.Record(ready.committed);
-		if (!status.IsOk()) {
-			context.latch.Latch("raft group " + std::to_string(group.id) + ": " + status.ToString());
-			return;
-		}
-		group.proposals.OnCommitted(ready.committed, completions);
-		context.apply.Push(group.id, std::move(ready.committed));
+	if (!ready.committed.empty() && !HandleCommitted(group, std::move(ready.committed))) {
+		return;
+	}
+	if (ready.membership) {
+		NoteMembership(group);
+	}
+	for (auto &result : ready.transfers) {
+		AnswerTransfer(group, result);
 	}
 	if (ready.install_snapshot) {
 		Log(LogLevel::Info, "node", "snapshot_needed",
@@ -40,6 +40,22 @@ void ReadyLoop::HandleReady(GroupState &group, raft::Ready ready) {
 	if (!ready.reads.empty() && group.reads.OnResults(ready.reads, completions)) {
 		group.ask_after = now + 10 * NS_PER_MS;
 	}
+}
+
+//! False when the node is latched by it.
+bool ReadyLoop::HandleCommitted(GroupState &group, std::vector<raft::Entry> committed) {
+	auto changes = group.history.Count();
+	auto status = group.history.Record(committed);
+	if (!status.IsOk()) {
+		context.latch.Latch("raft group " + std::to_string(group.id) + ": " + status.ToString());
+		return false;
+	}
+	if (group.history.Count() != changes) {
+		NoteMembership(group);
+	}
+	group.proposals.OnCommitted(committed, completions);
+	context.apply.Push(group.id, std::move(committed));
+	return true;
 }
 
 void ReadyLoop::HandleSoftState(GroupState &group, const raft::SoftState &soft) {

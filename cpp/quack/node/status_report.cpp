@@ -28,7 +28,7 @@ std::string StateName(const raft::ProgressStatus &progress) {
 	case raft::ProgressStatus::State::Probe:
 		return "probe";
 	case raft::ProgressStatus::State::Replicate:
-		return progress.is_learner ? "learner" : "replicate";
+		return "replicate";
 	case raft::ProgressStatus::State::Snapshot:
 		return "snapshot";
 	}
@@ -168,7 +168,7 @@ GroupStatus DescribeGroup(const RaftEngineConfig &config, const MemberDirectory 
 	}
 	std::sort(row.voters.begin(), row.voters.end());
 	std::sort(row.learners.begin(), row.learners.end());
-	row.membership_change_in_progress = core.membership.IsJoint();
+	row.membership_change_in_progress = core.membership.IsJoint() || core.membership_index > core.commit_index;
 	row.commit_index = core.commit_index;
 	row.last_log_index = core.last_index;
 	row.durable_index = core.durable_index;
@@ -184,6 +184,110 @@ GroupStatus DescribeGroup(const RaftEngineConfig &config, const MemberDirectory 
 		row.reason = "a snapshot is being installed";
 	}
 	return row;
+}
+
+GroupStatus DescribeForming(const RaftEngineConfig &config, const MemberDirectory &directory,
+                            const std::vector<transport::PeerStatus> &peers, MonotonicNs now) {
+	GroupStatus row;
+	row.cluster_id = config.cluster_id;
+	row.group_name = "root";
+	row.node_id = config.node_id;
+	row.role = "forming";
+	row.lease = "none";
+	row.reason = directory.WaitingFor();
+	for (auto &peer : peers) {
+		PeerLag lag;
+		lag.node_id = peer.node_id;
+		lag.connected = peer.connected;
+		lag.last_error = peer.last_error;
+		row.peers.push_back(std::move(lag));
+		if (!peer.last_error.empty() && row.reason.find(peer.last_error) == std::string::npos) {
+			row.reason += "; " + DescribePeer(peer.node_id, &peer, now);
+		}
+	}
+	return row;
+}
+
+namespace {
+
+std::string MemberRole(const MemberEntry &member) {
+	if (member.is_voter) {
+		return "voter";
+	}
+	if (member.is_outgoing) {
+		return "leaving";
+	}
+	return member.is_learner ? "learner" : "removed";
+}
+
+std::string MemberBecomes(const MemberEntry &member, bool is_joint, const raft::Membership &membership) {
+	if (!is_joint) {
+		return "";
+	}
+	if (member.is_outgoing) {
+		return member.becomes_learner ? "learner" : "removed";
+	}
+	auto is_new = member.is_voter && std::find(membership.outgoing.begin(), membership.outgoing.end(), member.node) ==
+	                                     membership.outgoing.end();
+	return is_new ? "voter" : "";
+}
+
+void DescribeContact(const std::vector<transport::PeerStatus> &peers, MonotonicNs now, MemberStatus &row) {
+	auto peer = FindPeer(peers, row.node_id);
+	if (peer == nullptr) {
+		return;
+	}
+	row.connected = peer->connected;
+	row.last_heard_ms = peer->last_receive == 0 ? -1 : (now - peer->last_receive) / NS_PER_MS;
+	row.last_error = peer->last_error.empty() ? peer->last_inbound_refusal : peer->last_error;
+}
+
+} // namespace
+
+std::vector<MemberStatus> DescribeMembers(const MemberDirectory &directory, const GroupView *root,
+                                          const std::vector<transport::PeerStatus> &peers, MonotonicNs now) {
+	std::vector<MemberStatus> rows;
+	for (auto &member : directory.Members()) {
+		MemberStatus row;
+		row.node_id = member.record.name;
+		row.incarnation = member.record.incarnation;
+		row.host = member.record.host;
+		row.port = member.record.port;
+		row.role = MemberRole(member);
+		// Of two disks under one name only the one that is dialed has a session.
+		if (member.node != directory.Self() && row.role != "removed" && directory.IdOf(row.node_id) == member.node) {
+			DescribeContact(peers, now, row);
+		}
+		row.connected = row.connected || member.node == directory.Self();
+		if (root != nullptr) {
+			row.becomes = MemberBecomes(member, root->core.membership.IsJoint(), root->core.membership);
+			row.is_leader = root->core.leader == member.node;
+			auto leads = root->core.role == raft::Role::Leader;
+			if (leads && member.node == directory.Self()) {
+				row.match = root->core.durable_index;
+				row.lag = 0;
+			}
+			for (auto &progress : root->core.progress) {
+				if (progress.node == member.node) {
+					row.match = progress.match;
+					row.lag = root->core.last_index - std::min(root->core.last_index, progress.match);
+					row.state = StateName(progress);
+				}
+			}
+		}
+		rows.push_back(std::move(row));
+	}
+	for (auto &applicant : directory.Applicants()) {
+		MemberStatus row;
+		row.node_id = applicant.record.name;
+		row.incarnation = applicant.record.incarnation;
+		row.host = applicant.record.host;
+		row.port = applicant.record.port;
+		row.role = "waiting";
+		row.last_heard_ms = (now - applicant.last_seen) / NS_PER_MS;
+		rows.push_back(std::move(row));
+	}
+	return rows;
 }
 
 std::string FormatStatusJson(const std::vector<GroupStatus> &rows) {

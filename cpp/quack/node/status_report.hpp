@@ -1,6 +1,7 @@
 //! Turns what the parts of the engine know into rows and sentences.
 #pragma once
 
+#include "quack/node/raft_engine.hpp"
 #include "quack/node/ready_loop.hpp"
 
 namespace quack {
@@ -14,6 +15,14 @@ std::string DescribeMissing(const MemberDirectory &directory, const std::vector<
 //! The fields of one row that come from the core and the transport.
 GroupStatus DescribeGroup(const RaftEngineConfig &config, const MemberDirectory &directory, const GroupView &view,
                           const std::vector<transport::PeerStatus> &peers, MonotonicNs now);
+
+//! The row of a node that has no groups yet: role "forming", and what it waits for.
+GroupStatus DescribeForming(const RaftEngineConfig &config, const MemberDirectory &directory,
+                            const std::vector<transport::PeerStatus> &peers, MonotonicNs now);
+
+//! The rows of RaftEngine::GetMembers; `root` may be null.
+std::vector<MemberStatus> DescribeMembers(const MemberDirectory &directory, const GroupView *root,
+                                          const std::vector<transport::PeerStatus> &peers, MonotonicNs now);
 
 //! One JSON array with the main fields of each row; what a peer or a tool gets that asks this node directly.
 std::string FormatStatusJson(const std::vector<GroupStatus> &rows);

@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <system_error>
 
@@ -18,7 +21,7 @@ namespace json = duckdb_yyjson;
 
 namespace {
 
-constexpr uint64_t IDENTITY_FORMAT = 1;
+constexpr uint64_t IDENTITY_FORMAT = 2;
 constexpr size_t SMALL_FILE_MAX = 64 * 1024;
 
 Status Failure(const std::string &what, const std::string &path) {
@@ -93,19 +96,28 @@ std::string Member(json::yyjson_val *root, const char *key) {
 	                                  : std::string();
 }
 
-std::string IdentityJson(const std::string &cluster_id, const std::string &node_id) {
-	auto *document = json::yyjson_mut_doc_new(nullptr);
-	auto *root = json::yyjson_mut_obj(document);
-	json::yyjson_mut_doc_set_root(document, root);
-	json::yyjson_mut_obj_add_uint(document, root, "format", IDENTITY_FORMAT);
-	json::yyjson_mut_obj_add_strcpy(document, root, "cluster_id", cluster_id.c_str());
-	json::yyjson_mut_obj_add_strcpy(document, root, "node_id", node_id.c_str());
-	size_t size = 0;
-	auto *text = json::yyjson_mut_write(document, json::YYJSON_WRITE_PRETTY, &size);
-	std::string result(text, size);
-	free(text); // NOLINT: allocated by yyjson with malloc
-	json::yyjson_mut_doc_free(document);
-	return result + "\n";
+std::string Hex(uint64_t value) {
+	char text[17];
+	std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
+	return text;
+}
+
+//! 0 when it is not 16 hex digits.
+uint64_t ParseHex(const std::string &text) {
+	if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos) {
+		return 0;
+	}
+	return std::strtoull(text.c_str(), nullptr, 16);
+}
+
+Result<uint64_t> DrawIncarnation() {
+	uint64_t value = 0;
+	while (value == 0) {
+		if (getrandom(&value, sizeof(value), 0) != static_cast<ssize_t>(sizeof(value)) && errno != EINTR) {
+			return Failure("data_dir: no random number for", "identity.json");
+		}
+	}
+	return value;
 }
 
 } // namespace
@@ -149,7 +161,7 @@ Result<std::unique_ptr<DataDirectory>> DataDirectory::Open(const std::string &pa
 		return lock.GetStatus();
 	}
 	std::unique_ptr<DataDirectory> directory(new DataDirectory(path, lock.Value()));
-	status = directory->CheckIdentity(cluster_id, node_id);
+	status = directory->OpenIdentity(cluster_id, node_id);
 	for (auto &part : {directory->LogPath(), directory->CatalogPath(), directory->IncomingPath()}) {
 		if (status.IsOk()) {
 			status = MakeDirectory(part);
@@ -165,33 +177,113 @@ DataDirectory::~DataDirectory() {
 	close(lock_file);
 }
 
-Status DataDirectory::CheckIdentity(const std::string &cluster_id, const std::string &node_id) const {
-	auto file_path = path + "/identity.json";
-	auto file = open(file_path.c_str(), O_RDONLY | O_CLOEXEC);
-	if (file < 0 && errno == ENOENT) {
-		return Replace(path, file_path, IdentityJson(cluster_id, node_id));
+bool DataDirectory::IsFormed() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return is_formed;
+}
+
+Status DataDirectory::MarkFormed() {
+	std::lock_guard<std::mutex> guard(lock);
+	if (is_formed) {
+		return Status::Ok();
 	}
-	if (file < 0) {
-		return Failure("data_dir: cannot open", file_path);
+	is_formed = true;
+	met.clear();
+	return WriteIdentity();
+}
+
+std::map<std::string, uint64_t> DataDirectory::Met() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return met;
+}
+
+Status DataDirectory::SaveMet(const std::map<std::string, uint64_t> &met_p) {
+	std::lock_guard<std::mutex> guard(lock);
+	met = met_p;
+	return WriteIdentity();
+}
+
+Status DataDirectory::WriteIdentity() const {
+	auto *document = json::yyjson_mut_doc_new(nullptr);
+	auto *root = json::yyjson_mut_obj(document);
+	json::yyjson_mut_doc_set_root(document, root);
+	json::yyjson_mut_obj_add_uint(document, root, "format", IDENTITY_FORMAT);
+	json::yyjson_mut_obj_add_strcpy(document, root, "cluster_id", cluster.c_str());
+	json::yyjson_mut_obj_add_strcpy(document, root, "node_id", node.c_str());
+	json::yyjson_mut_obj_add_strcpy(document, root, "incarnation", Hex(incarnation).c_str());
+	json::yyjson_mut_obj_add_bool(document, root, "formed", is_formed);
+	auto *others = json::yyjson_mut_obj_add_obj(document, root, "met");
+	for (auto &entry : met) {
+		json::yyjson_mut_obj_add(others, json::yyjson_mut_strcpy(document, entry.first.c_str()),
+		                         json::yyjson_mut_strcpy(document, Hex(entry.second).c_str()));
 	}
-	auto text = ReadSmall(file);
-	close(file);
+	size_t size = 0;
+	auto *text = json::yyjson_mut_write(document, json::YYJSON_WRITE_PRETTY, &size);
+	std::string result(text, size);
+	free(text); // NOLINT: allocated by yyjson with malloc
+	json::yyjson_mut_doc_free(document);
+	return Replace(path, path + "/identity.json", result + "\n");
+}
+
+Status DataDirectory::ReadIdentity(const std::string &file_path, const std::string &text) {
 	auto *document = json::yyjson_read(text.data(), text.size(), json::YYJSON_READ_NOFLAG);
 	if (document == nullptr) {
 		return Status(ErrorCode::Corruption,
 		              "'" + file_path + "' is no JSON; restore it from a copy of this node's directory");
 	}
 	auto *root = json::yyjson_doc_get_root(document);
-	auto found_cluster = Member(root, "cluster_id");
-	auto found_node = Member(root, "node_id");
+	cluster = Member(root, "cluster_id");
+	node = Member(root, "node_id");
+	incarnation = ParseHex(Member(root, "incarnation"));
+	is_formed = json::yyjson_get_bool(json::yyjson_obj_get(root, "formed"));
+	size_t index;
+	size_t count;
+	json::yyjson_val *key;
+	json::yyjson_val *value;
+	auto *others = json::yyjson_obj_get(root, "met");
+	yyjson_obj_foreach(others, index, count, key, value) {
+		met[json::yyjson_get_str(key)] = json::yyjson_is_str(value) ? ParseHex(json::yyjson_get_str(value)) : 0;
+	}
+	auto format = json::yyjson_get_uint(json::yyjson_obj_get(root, "format"));
 	json::yyjson_doc_free(document);
-	if (found_cluster != cluster_id) {
-		return Status(ErrorCode::Incompatible, "data_dir '" + path + "' belongs to cluster '" + found_cluster +
+	if (format != IDENTITY_FORMAT || incarnation == 0) {
+		return Status(ErrorCode::Incompatible, "'" + file_path + "' has format " + std::to_string(format) +
+		                                           ", this release reads format " + std::to_string(IDENTITY_FORMAT) +
+		                                           ": start the node with the release that wrote it, or give it an "
+		                                           "empty data_dir and let it join again");
+	}
+	return Status::Ok();
+}
+
+Status DataDirectory::OpenIdentity(const std::string &cluster_id, const std::string &node_id) {
+	auto file_path = path + "/identity.json";
+	auto file = open(file_path.c_str(), O_RDONLY | O_CLOEXEC);
+	if (file < 0 && errno == ENOENT) {
+		auto drawn = DrawIncarnation();
+		if (!drawn.IsOk()) {
+			return drawn.GetStatus();
+		}
+		incarnation = drawn.Value();
+		cluster = cluster_id;
+		node = node_id;
+		return WriteIdentity();
+	}
+	if (file < 0) {
+		return Failure("data_dir: cannot open", file_path);
+	}
+	auto text = ReadSmall(file);
+	close(file);
+	auto status = ReadIdentity(file_path, text);
+	if (!status.IsOk()) {
+		return status;
+	}
+	if (cluster != cluster_id) {
+		return Status(ErrorCode::Incompatible, "data_dir '" + path + "' belongs to cluster '" + cluster +
 		                                           "', this node is configured for cluster '" + cluster_id +
 		                                           "'; give it another data_dir or mend cluster_id");
 	}
-	if (found_node != node_id) {
-		return Status(ErrorCode::Incompatible, "data_dir '" + path + "' belongs to node '" + found_node +
+	if (node != node_id) {
+		return Status(ErrorCode::Incompatible, "data_dir '" + path + "' belongs to node '" + node +
 		                                           "', this node is '" + node_id +
 		                                           "'; give it another data_dir or mend the node id");
 	}

@@ -1,7 +1,9 @@
 //! A node's directory: locked by one process, owned by one node of one cluster.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "quack/common/status.hpp"
@@ -10,7 +12,7 @@ namespace quack {
 namespace sql {
 
 //! Layout: LOCK (flock, holds the pid), identity.json, log/ (durable log), catalog/ (DuckDB file), incoming/
-//! (snapshots being received). The lock is held while the object lives.
+//! (snapshots being received). The lock is held while the object lives. Any thread.
 class DataDirectory {
 public:
 	//! Creates what is missing. Unavailable: another process has it (named by pid). Incompatible: it belongs to another
@@ -18,6 +20,17 @@ public:
 	static Result<std::unique_ptr<DataDirectory>> Open(const std::string &path, const std::string &cluster_id,
 	                                                   const std::string &node_id);
 	~DataDirectory();
+
+	//! Drawn at random when the directory was made: tells this disk from another one under the same node id.
+	uint64_t Incarnation() const {
+		return incarnation;
+	}
+	//! Whether the node has taken part in a cluster with this directory: from then on its log must be there.
+	bool IsFormed() const;
+	Status MarkFormed();
+	//! While the cluster is being formed: under which incarnation each other node came first. Durable on return.
+	std::map<std::string, uint64_t> Met() const;
+	Status SaveMet(const std::map<std::string, uint64_t> &met);
 
 	std::string LogPath() const {
 		return path + "/log";
@@ -36,10 +49,18 @@ private:
 	DataDirectory(std::string path_p, int lock_file_p) : path(std::move(path_p)), lock_file(lock_file_p) {
 	}
 	static Result<int> Lock(const std::string &path);
-	Status CheckIdentity(const std::string &cluster_id, const std::string &node_id) const;
+	Status OpenIdentity(const std::string &cluster_id, const std::string &node_id);
+	Status ReadIdentity(const std::string &file_path, const std::string &text);
+	Status WriteIdentity() const;
 
 	std::string path;
 	int lock_file;
+	std::string cluster;
+	std::string node;
+	uint64_t incarnation = 0;
+	mutable std::mutex lock; //! guards the two below and the file
+	bool is_formed = false;
+	std::map<std::string, uint64_t> met;
 };
 
 } // namespace sql

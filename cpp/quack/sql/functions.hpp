@@ -6,10 +6,12 @@
 namespace quack {
 namespace sql {
 
-//! CALL quack_node_start(json), quack_node_stop(), quack_transfer_leadership(node_id), quack_checkpoint().
+//! CALL quack_node_start(json), quack_node_stop(), quack_checkpoint(), quack_transfer_leadership([node_id[, catalog]]),
+//! quack_member_add, _promote, _demote, _remove, _replace(node_id[, catalog]); each of the latter also as ..._outcome,
+//! which answers code and message instead of failing.
 void RegisterNodeFunctions(duckdb::ExtensionLoader &loader);
 
-//! quack_raft_status([catalog]), quack_state_hash([catalog]), quack_peers([catalog]),
+//! quack_raft_status([catalog]), quack_state_hash([catalog]), quack_peers([catalog]), quack_members([catalog]),
 //! quack_connection_refusals([catalog]), quack_sessions([catalog]), quack_node_statistics([catalog]),
 //! quack_transaction_outcome(token).
 void RegisterStatusFunctions(duckdb::ExtensionLoader &loader);

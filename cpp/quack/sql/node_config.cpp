@@ -134,7 +134,6 @@ Status ReadPeer(json::yyjson_val *value, const std::string &prefix, node::Member
 	reader.String("role", role, false);
 	reader.String("host", peer.host, true);
 	reader.Number("port", port, 1, 65535, true);
-	reader.Number("incarnation", peer.incarnation, 1, UINT64_MAX);
 	reader.Number("election_priority", priority, 0, 1000);
 	if (role != "voter" && role != "learner") {
 		reader.Fail("role", "voter or learner", "'" + role + "'");

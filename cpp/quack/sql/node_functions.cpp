@@ -1,12 +1,15 @@
 #include "quack/sql/functions.hpp"
 
 #include <chrono>
+#include <functional>
 #include <thread>
 
+#include "duckdb/common/exception/binder_exception.hpp"
 #include "duckdb/function/function_set.hpp"
 #include "duckdb/function/table_function.hpp"
 #include "quack/sql/node_runtime.hpp"
 #include "quack/sql/read_barrier.hpp"
+#include "quack/sql/remote_catalog.hpp"
 #include "quack/sql/session.hpp"
 #include "quack/sql/sql_error.hpp"
 
@@ -19,40 +22,103 @@ using duckdb::Value;
 namespace {
 
 constexpr MonotonicNs TRANSFER_TIMEOUT = 10 * NS_PER_SECOND;
+constexpr MonotonicNs MEMBER_TIMEOUT = 30 * NS_PER_SECOND;
 constexpr MonotonicNs CHECKPOINT_TIMEOUT = 300 * NS_PER_SECOND;
 
-//! An action and the one text row it answers.
-using Action = std::string (*)(duckdb::ClientContext &, const duckdb::vector<Value> &);
+using Arguments = duckdb::vector<Value>;
+using Answers = std::vector<std::string>;
+
+//! Something done once, on this node or, through an attached catalog, on a remote one; answers one row of text.
+struct Action {
+	std::string name;
+	std::vector<std::string> columns = {"result"};
+	std::function<Result<Answers>(duckdb::ClientContext &, const Arguments &)> run;
+	//! Arguments that may be followed by the name of an attached catalog; NOWHERE = only the node's own process.
+	size_t own_arguments = NOWHERE;
+
+	static constexpr size_t NOWHERE = SIZE_MAX;
+};
 
 struct ActionInfo final : public duckdb::TableFunctionInfo {
-	explicit ActionInfo(Action action_p) : action(action_p) {
+	explicit ActionInfo(Action action_p) : action(std::move(action_p)) {
 	}
 	Action action;
 };
 
 struct ActionBindData final : public duckdb::TableFunctionData {
-	Action action = nullptr;
-	duckdb::vector<Value> arguments;
+	const Action *action = nullptr; //! of the catalog's function, which outlives the query
+	Arguments arguments;
+	std::string catalog; //! empty = this node
 };
 
 struct ActionState final : public duckdb::GlobalTableFunctionState {
 	bool done = false;
 };
 
-duckdb::unique_ptr<duckdb::FunctionData> BindAction(duckdb::ClientContext &, duckdb::TableFunctionBindInput &input,
+duckdb::unique_ptr<duckdb::FunctionData> BindAction(duckdb::ClientContext &context,
+                                                    duckdb::TableFunctionBindInput &input,
                                                     duckdb::vector<LogicalType> &return_types,
                                                     duckdb::vector<duckdb::Identifier> &names) {
 	auto data = duckdb::make_uniq<ActionBindData>();
-	data->action = input.info->Cast<ActionInfo>().action;
+	data->action = &input.info->Cast<ActionInfo>().action;
 	data->arguments = input.inputs;
-	names.push_back(duckdb::Identifier("result"));
-	return_types.push_back(LogicalType::VARCHAR);
+	for (auto &column : data->action->columns) {
+		names.push_back(duckdb::Identifier(column));
+		return_types.push_back(LogicalType::VARCHAR);
+	}
+	if (data->action->own_arguments != Action::NOWHERE && data->arguments.size() > data->action->own_arguments) {
+		auto name = data->arguments.back();
+		data->arguments.pop_back();
+		if (!name.IsNull() && IsRemoteCatalog(context, name.ToString())) {
+			data->catalog = name.ToString();
+		} else if (!name.IsNull() && (name.ToString() != catalog::CATALOG_NAME || !NodeRuntime::Find(*context.db))) {
+			throw duckdb::BinderException("%s: '%s' is neither this node's catalog nor attached with TYPE quack",
+			                              data->action->name, name.ToString());
+		}
+	}
 	return std::move(data);
 }
 
 duckdb::unique_ptr<duckdb::GlobalTableFunctionState> InitAction(duckdb::ClientContext &,
                                                                 duckdb::TableFunctionInitInput &) {
 	return duckdb::make_uniq<ActionState>();
+}
+
+//! Functions whose failures are rows instead of errors. A client sends a failed statement again while its class says
+//! that this is safe; a refusal to an operator has to be heard at once.
+constexpr const char *OUTCOME_SUFFIX = "_outcome";
+
+ErrorCode CodeNamed(const std::string &name) {
+	for (uint8_t i = 0; i <= static_cast<uint8_t>(ErrorCode::Internal); i++) {
+		if (name == ErrorCodeName(static_cast<ErrorCode>(i))) {
+			return static_cast<ErrorCode>(i);
+		}
+	}
+	return ErrorCode::Internal;
+}
+
+Result<Answers> RunActionThere(duckdb::ClientContext &context, const ActionBindData &data) {
+	std::string arguments;
+	for (auto &argument : data.arguments) {
+		arguments += (arguments.empty() ? "" : ", ") + argument.ToSQLString();
+	}
+	RemoteRows remote;
+	auto statement = "SELECT * FROM " + data.action->name + OUTCOME_SUFFIX + "(" + arguments + ")";
+	if (!RunOnRemote(context, data.catalog, statement, remote)) {
+		throw duckdb::BinderException("Catalog '%s' was detached", data.catalog);
+	}
+	Answers answers;
+	for (auto &row : remote.rows->Rows()) {
+		auto code = row.GetValue(0).ToString();
+		if (!code.empty()) {
+			// As every error that comes from a node, it shows its code.
+			return Status(CodeNamed(code), row.GetValue(1).ToString() + " [quack:" + code + "]");
+		}
+		for (size_t i = 0; i < data.action->columns.size(); i++) {
+			answers.push_back(row.GetValue(2 + i).ToString());
+		}
+	}
+	return answers;
 }
 
 void RunAction(duckdb::ClientContext &context, duckdb::TableFunctionInput &input, duckdb::DataChunk &output) {
@@ -62,8 +128,15 @@ void RunAction(duckdb::ClientContext &context, duckdb::TableFunctionInput &input
 	}
 	state.done = true;
 	auto &data = input.bind_data->Cast<ActionBindData>();
-	output.data[0].SetValue(0, Value(data.action(context, data.arguments)));
-	output.SetChildCardinality(1);
+	auto outcome = data.catalog.empty() ? data.action->run(context, data.arguments) : RunActionThere(context, data);
+	if (!outcome.IsOk()) {
+		ThrowCoded(outcome.GetStatus());
+	}
+	auto &answers = outcome.Value();
+	for (size_t i = 0; i < answers.size(); i++) {
+		output.data[i].SetValue(0, Value(answers[i]));
+	}
+	output.SetChildCardinality(answers.empty() ? 0 : 1);
 }
 
 void ThrowUnlessOk(const Status &status) {
@@ -81,27 +154,55 @@ void RefuseClients(duckdb::ClientContext &context, const char *function) {
 	}
 }
 
-std::string StartNode(duckdb::ClientContext &context, const duckdb::vector<Value> &arguments) {
+Result<Answers> StartNode(duckdb::ClientContext &context, const Arguments &arguments) {
 	RefuseClients(context, "quack_node_start");
 	if (arguments[0].IsNull()) {
 		ThrowCoded(Status(ErrorCode::InvalidArgument, "quack_node_start: expected one JSON object, got NULL"));
 	}
 	ThrowUnlessOk(NodeRuntime::Start(*context.db, arguments[0].ToString()));
 	auto runtime = NodeRuntime::Get(*context.db);
-	return "node " + runtime->Config().node_id + " listens on port " + std::to_string(runtime->ListenPort());
+	return Answers {"node " + runtime->Config().node_id + " listens on port " + std::to_string(runtime->ListenPort())};
 }
 
-std::string StopNode(duckdb::ClientContext &context, const duckdb::vector<Value> &) {
+Result<Answers> StopNode(duckdb::ClientContext &context, const Arguments &) {
 	RefuseClients(context, "quack_node_stop");
 	ThrowUnlessOk(NodeRuntime::Stop(*context.db));
-	return "stopped";
+	return Answers {"stopped"};
 }
 
-std::string TransferAction(duckdb::ClientContext &context, const duckdb::vector<Value> &arguments) {
+std::string TextOrEmpty(const Arguments &arguments, size_t position) {
+	return arguments.size() <= position || arguments[position].IsNull() ? std::string()
+	                                                                    : arguments[position].ToString();
+}
+
+Result<Answers> TransferAction(duckdb::ClientContext &context, const Arguments &arguments) {
 	auto runtime = NodeRuntime::Get(*context.db);
-	auto target = arguments.empty() || arguments[0].IsNull() ? std::string() : arguments[0].ToString();
-	ThrowUnlessOk(TransferLeadership(runtime->Engine(), raft::ROOT_GROUP, target, TRANSFER_TIMEOUT));
-	return target.empty() ? "leadership handed over" : "leadership handed over to " + target;
+	auto leader = TransferLeadership(runtime->Engine(), raft::ROOT_GROUP, TextOrEmpty(arguments, 0), TRANSFER_TIMEOUT);
+	if (!leader.IsOk()) {
+		return leader.GetStatus();
+	}
+	return Answers {"node '" + leader.Value() + "' leads now", leader.Value()};
+}
+
+Action MemberFunction(const char *name, node::MemberAction member_action) {
+	Action action;
+	action.name = name;
+	action.own_arguments = 1;
+	action.run = [name, member_action](duckdb::ClientContext &context, const Arguments &arguments) -> Result<Answers> {
+		auto runtime = NodeRuntime::Get(*context.db);
+		node::MemberChange change;
+		change.action = member_action;
+		change.name = TextOrEmpty(arguments, 0);
+		if (change.name.empty()) {
+			return Status(ErrorCode::InvalidArgument, std::string(name) + ": expected a node id, got nothing");
+		}
+		auto words = ChangeMember(runtime->Engine(), change, MEMBER_TIMEOUT);
+		if (!words.IsOk()) {
+			return words.GetStatus();
+		}
+		return Answers {words.Value()};
+	};
+	return action;
 }
 
 node::GroupStatus RootStatus(node::ConsensusEngine &engine) {
@@ -114,7 +215,7 @@ node::GroupStatus RootStatus(node::ConsensusEngine &engine) {
 }
 
 //! Waits until what was applied here before the call would survive a crash without the log.
-std::string CheckpointAction(duckdb::ClientContext &context, const duckdb::vector<Value> &) {
+Result<Answers> CheckpointAction(duckdb::ClientContext &context, const Arguments &) {
 	auto runtime = NodeRuntime::Get(*context.db);
 	auto &engine = runtime->Engine();
 	auto goal = RootStatus(engine).applied_index;
@@ -123,7 +224,7 @@ std::string CheckpointAction(duckdb::ClientContext &context, const duckdb::vecto
 	while (true) {
 		auto status = RootStatus(engine);
 		if (status.checkpoint_index >= goal) {
-			return "checkpoint at index " + std::to_string(status.checkpoint_index);
+			return Answers {"checkpoint at index " + std::to_string(status.checkpoint_index)};
 		}
 		if (status.degraded) {
 			ThrowCoded(Status(ErrorCode::Degraded, "no checkpoint: " + status.reason));
@@ -139,9 +240,9 @@ std::string CheckpointAction(duckdb::ClientContext &context, const duckdb::vecto
 	}
 }
 
-void Register(duckdb::ExtensionLoader &loader, const char *name,
-              const std::vector<duckdb::vector<LogicalType>> &argument_lists, Action action) {
-	duckdb::TableFunctionSet set {duckdb::Identifier(name)};
+void Register(duckdb::ExtensionLoader &loader, const Action &action,
+              const std::vector<duckdb::vector<LogicalType>> &argument_lists) {
+	duckdb::TableFunctionSet set {duckdb::Identifier(action.name)};
 	for (auto &arguments : argument_lists) {
 		duckdb::TableFunction function(arguments, RunAction, BindAction, InitAction);
 		function.function_info = duckdb::make_shared_ptr<ActionInfo>(action);
@@ -150,13 +251,55 @@ void Register(duckdb::ExtensionLoader &loader, const char *name,
 	loader.RegisterFunction(set);
 }
 
+//! For operators: with an optional catalog, and a twin that answers (code, message, ...) for the way there.
+void RegisterForOperators(duckdb::ExtensionLoader &loader, const Action &action,
+                          std::vector<duckdb::vector<LogicalType>> argument_lists) {
+	Action twin;
+	twin.name = action.name + OUTCOME_SUFFIX;
+	twin.columns = {"code", "message"};
+	twin.columns.insert(twin.columns.end(), action.columns.begin(), action.columns.end());
+	twin.run = [action](duckdb::ClientContext &context, const Arguments &arguments) -> Result<Answers> {
+		auto outcome = action.run(context, arguments);
+		auto failed = !outcome.IsOk();
+		Answers answers {failed ? ErrorCodeName(outcome.GetStatus().Code()) : "",
+		                 failed ? outcome.GetStatus().Message() : ""};
+		for (size_t i = 0; i < action.columns.size(); i++) {
+			answers.push_back(failed ? "" : outcome.Value()[i]);
+		}
+		return answers;
+	};
+	Register(loader, twin, argument_lists);
+	duckdb::vector<LogicalType> longest(action.own_arguments + 1, LogicalType::VARCHAR);
+	argument_lists.push_back(longest);
+	Register(loader, action, argument_lists);
+}
+
+Action OwnProcessAction(const char *name,
+                        std::function<Result<Answers>(duckdb::ClientContext &, const Arguments &)> run) {
+	Action action;
+	action.name = name;
+	action.run = std::move(run);
+	return action;
+}
+
 } // namespace
 
 void RegisterNodeFunctions(duckdb::ExtensionLoader &loader) {
-	Register(loader, "quack_node_start", {{LogicalType::VARCHAR}}, StartNode);
-	Register(loader, "quack_node_stop", {{}}, StopNode);
-	Register(loader, "quack_checkpoint", {{}}, CheckpointAction);
-	Register(loader, "quack_transfer_leadership", {{}, {LogicalType::VARCHAR}}, TransferAction);
+	auto text = LogicalType::VARCHAR;
+	Register(loader, OwnProcessAction("quack_node_start", StartNode), {{text}});
+	Register(loader, OwnProcessAction("quack_node_stop", StopNode), {{}});
+	Register(loader, OwnProcessAction("quack_checkpoint", CheckpointAction), {{}});
+	Action transfer;
+	transfer.name = "quack_transfer_leadership";
+	transfer.columns = {"result", "leader_id"};
+	transfer.run = TransferAction;
+	transfer.own_arguments = 1;
+	RegisterForOperators(loader, transfer, {{}, {text}});
+	RegisterForOperators(loader, MemberFunction("quack_member_add", node::MemberAction::Add), {{text}});
+	RegisterForOperators(loader, MemberFunction("quack_member_promote", node::MemberAction::Promote), {{text}});
+	RegisterForOperators(loader, MemberFunction("quack_member_demote", node::MemberAction::Demote), {{text}});
+	RegisterForOperators(loader, MemberFunction("quack_member_remove", node::MemberAction::Remove), {{text}});
+	RegisterForOperators(loader, MemberFunction("quack_member_replace", node::MemberAction::Replace), {{text}});
 }
 
 } // namespace sql

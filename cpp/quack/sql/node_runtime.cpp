@@ -12,7 +12,7 @@ namespace sql {
 namespace {
 
 constexpr const char *SLOT_KEY = "quack_node_runtime";
-constexpr MonotonicNs LEADER_AGE_MAX = 50 * NS_PER_MS;
+constexpr MonotonicNs VIEW_AGE_MAX = 50 * NS_PER_MS;
 constexpr uint32_t ENTRY_FORMAT = 1;
 
 //! Where the instance keeps its node. `lock` is held while a node starts or stops.
@@ -113,6 +113,16 @@ node::RaftEngineConfig NodeRuntime::EngineConfig() const {
 	result.cluster_id = config.cluster_id;
 	result.node_id = config.node_id;
 	result.members = config.peers;
+	for (auto &member : result.members) {
+		member.incarnation = member.node_id == config.node_id ? directory->Incarnation() : 0;
+	}
+	result.met = directory->Met();
+	result.save_met = [this](const std::map<std::string, uint64_t> &met) {
+		return directory->SaveMet(met);
+	};
+	result.mark_formed = [this] {
+		return directory->MarkFormed();
+	};
 	result.duckdb_version = QUACK_DUCKDB_VERSION;
 	result.storage_version = static_cast<uint64_t>(duckdb::StorageVersion::V2_0_0);
 	result.entry_format_min = ENTRY_FORMAT;
@@ -153,11 +163,9 @@ ServerContext NodeRuntime::MakeServerContext() {
 	context.leader = [this] {
 		return Leader();
 	};
-	for (auto &peer : config.peers) {
-		if (peer.voter) {
-			context.voters.push_back({peer.node_id, peer.host, peer.port});
-		}
-	}
+	context.voters = [this] {
+		return Voters();
+	};
 	return context;
 }
 
@@ -177,6 +185,10 @@ Status NodeRuntime::Build() {
 		return opened_log.GetStatus();
 	}
 	log = std::move(opened_log.Value());
+	auto status = CheckLogIsThere();
+	if (!status.IsOk()) {
+		return status;
+	}
 	catalog::ReplicaOptions replica_options;
 	replica_options.path = directory->CatalogFile();
 	replica_options.cluster_id = config.cluster_id;
@@ -206,15 +218,27 @@ Status NodeRuntime::Build() {
 	return engine->Start();
 }
 
+//! A node that has voted must not come back as one that has not.
+Status NodeRuntime::CheckLogIsThere() const {
+	if (!directory->IsFormed() || !log->Recovered().empty()) {
+		return Status::Ok();
+	}
+	return Status(ErrorCode::Corruption,
+	              "'" + directory->LogPath() + "' is empty, but node '" + config.node_id +
+	                  "' has taken part in its cluster with this data_dir: its votes are lost. Restore the log, or "
+	                  "empty the whole data_dir, start the node and run: quack cluster node replace " +
+	                  config.node_id);
+}
+
 void NodeRuntime::Shutdown() {
 	std::lock_guard<std::mutex> guard(stop_lock);
 	if (stopped) {
 		return;
 	}
 	stopped = true;
-	if (engine && server && config.peers.size() > 1 && Leader() == config.node_id) {
+	if (engine && server && Leader() == config.node_id && Voters().size() > 1) {
 		// Before the sessions end, so that their clients find a leader at once. The engine tries again when it stops.
-		(void)TransferLeadership(*engine, raft::ROOT_GROUP, std::string(), 2 * NS_PER_SECOND);
+		(void)TransferLeadership(*engine, raft::ROOT_GROUP, std::string(), 2 * NS_PER_SECOND).IsOk();
 	}
 	if (server) {
 		server->Stop();
@@ -228,19 +252,35 @@ void NodeRuntime::Shutdown() {
 	}
 }
 
-std::string NodeRuntime::Leader() {
-	std::lock_guard<std::mutex> guard(leader_lock);
+//! With view_lock held.
+void NodeRuntime::RefreshView() {
 	auto now = clock.Now();
-	if (leader_read == 0 || now - leader_read > LEADER_AGE_MAX) {
-		leader.clear();
-		for (auto &group : engine->GetStatus()) {
-			if (group.group == raft::ROOT_GROUP) {
-				leader = group.leader_id;
-			}
-		}
-		leader_read = now;
+	if (view_read != 0 && now - view_read <= VIEW_AGE_MAX) {
+		return;
 	}
+	leader.clear();
+	voters.clear();
+	for (auto &member : engine->GetMembers()) {
+		if (member.is_leader) {
+			leader = member.node_id;
+		}
+		if (member.role == "voter") {
+			voters.push_back({member.node_id, member.host, member.port});
+		}
+	}
+	view_read = now;
+}
+
+std::string NodeRuntime::Leader() {
+	std::lock_guard<std::mutex> guard(view_lock);
+	RefreshView();
 	return leader;
+}
+
+std::vector<VoterAddress> NodeRuntime::Voters() {
+	std::lock_guard<std::mutex> guard(view_lock);
+	RefreshView();
+	return voters;
 }
 
 } // namespace sql

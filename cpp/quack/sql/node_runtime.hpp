@@ -63,11 +63,15 @@ public:
 	const QuackServer &Server() const {
 		return *server;
 	}
-	//! node_id of the root group's leader, at most LEADER_AGE_MAX old; empty when unknown.
+	//! node_id of the root group's leader, at most VIEW_AGE_MAX old; empty when unknown.
 	std::string Leader();
+	//! As old.
+	std::vector<VoterAddress> Voters();
 
 private:
 	Status Build();
+	Status CheckLogIsThere() const;
+	void RefreshView();
 	void Shutdown();
 	node::RaftEngineConfig EngineConfig() const;
 	transport::TransportConfig MakeTransportConfig() const;
@@ -89,9 +93,10 @@ private:
 	std::mutex stop_lock; //! held for the whole shutdown
 	bool stopped = false;
 
-	std::mutex leader_lock; //! guards the two below
+	std::mutex view_lock; //! guards the three below
 	std::string leader;
-	MonotonicNs leader_read = 0;
+	std::vector<VoterAddress> voters;
+	MonotonicNs view_read = 0;
 };
 
 } // namespace sql

@@ -177,7 +177,8 @@ void QuackServer::AddClusterHeaders(HttpServerReply &reply) const {
 	reply.headers.emplace(HEADER_NODE_ID, context.node_id);
 	reply.headers.emplace(HEADER_CLUSTER_ID, context.cluster_id);
 	std::string voters;
-	for (auto &voter : context.voters) {
+	auto addresses = context.voters ? context.voters() : std::vector<VoterAddress>();
+	for (auto &voter : addresses) {
 		voters += (voters.empty() ? "" : ",") + voter.node_id + "=" + voter.host + ":" + std::to_string(voter.port);
 	}
 	reply.headers.emplace(HEADER_VOTERS, voters);
@@ -191,7 +192,7 @@ void QuackServer::AddClusterHeaders(HttpServerReply &reply) const {
 	}
 	if (context.engine != nullptr) {
 		auto leader = context.leader ? context.leader() : std::string();
-		for (auto &voter : context.voters) {
+		for (auto &voter : addresses) {
 			if (voter.node_id == leader) {
 				reply.headers.emplace(HEADER_LEADER, voter.host + ":" + std::to_string(voter.port));
 			}

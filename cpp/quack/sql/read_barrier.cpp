@@ -50,10 +50,18 @@ Status WaitForRootGroup(node::ConsensusEngine &engine, MonotonicNs timeout) {
 	return engine.WaitApplied(raft::ROOT_GROUP, index.Value(), left > 0 ? left : 0);
 }
 
-Status TransferLeadership(node::ConsensusEngine &engine, raft::GroupId group, const std::string &target,
-                          MonotonicNs timeout) {
-	auto answer = std::make_shared<Answer<Status>>(Status::Ok());
-	engine.TransferLeadership(group, target, timeout, [answer](Status status) { answer->Set(std::move(status)); });
+Result<std::string> TransferLeadership(node::ConsensusEngine &engine, raft::GroupId group, const std::string &target,
+                                       MonotonicNs timeout) {
+	using Text = Result<std::string>;
+	auto answer = std::make_shared<Answer<Text>>(Text(std::string()));
+	engine.TransferLeadership(group, target, timeout, [answer](Text leader) { answer->Set(std::move(leader)); });
+	return answer->Wait();
+}
+
+Result<std::string> ChangeMember(node::RaftEngine &engine, const node::MemberChange &change, MonotonicNs timeout) {
+	using Text = Result<std::string>;
+	auto answer = std::make_shared<Answer<Text>>(Text(std::string()));
+	engine.ChangeMember(raft::ROOT_GROUP, change, timeout, [answer](Text words) { answer->Set(std::move(words)); });
 	return answer->Wait();
 }
 

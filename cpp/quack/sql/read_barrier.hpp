@@ -1,7 +1,7 @@
 //! Blocking forms of what the consensus engine answers by callback.
 #pragma once
 
-#include "quack/node/consensus_engine.hpp"
+#include "quack/node/raft_engine.hpp"
 
 namespace quack {
 namespace sql {
@@ -9,8 +9,12 @@ namespace sql {
 //! Waits until this node has applied everything the root group had committed when the call began.
 Status WaitForRootGroup(node::ConsensusEngine &engine, MonotonicNs timeout);
 
-Status TransferLeadership(node::ConsensusEngine &engine, raft::GroupId group, const std::string &target,
-                          MonotonicNs timeout);
+//! The name of the leader afterwards, or why it was not handed over.
+Result<std::string> TransferLeadership(node::ConsensusEngine &engine, raft::GroupId group, const std::string &target,
+                                       MonotonicNs timeout);
+
+//! What has changed, or why nothing has.
+Result<std::string> ChangeMember(node::RaftEngine &engine, const node::MemberChange &change, MonotonicNs timeout);
 
 } // namespace sql
 } // namespace quack

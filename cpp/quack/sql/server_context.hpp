@@ -61,8 +61,8 @@ struct ServerContext {
 	node::ConsensusEngine *engine = nullptr;
 	ContentionQueue *contention = nullptr;
 	Admission *admission = nullptr;
-	std::vector<VoterAddress> voters;
-	//! node_id of the root group's leader as known here, empty when unknown. Cheap; any thread.
+	//! Voters of the root group and node_id of its leader as known here, empty when unknown. Cheap; any thread.
+	std::function<std::vector<VoterAddress>()> voters;
 	std::function<std::string()> leader;
 	ServerLimits limits;
 };

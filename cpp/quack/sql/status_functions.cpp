@@ -1,5 +1,6 @@
 #include "quack/sql/functions.hpp"
 
+#include <chrono>
 #include <functional>
 
 #include "duckdb/common/exception.hpp"
@@ -215,6 +216,31 @@ StatusFunction PeersFunction() {
 	return function;
 }
 
+StatusFunction MembersFunction() {
+	StatusFunction function;
+	function.name = "quack_members";
+	function.columns = {{"node_id", LogicalType::VARCHAR},      {"incarnation", LogicalType::VARCHAR},
+	                    {"address", LogicalType::VARCHAR},      {"role", LogicalType::VARCHAR},
+	                    {"becomes", LogicalType::VARCHAR},      {"is_leader", LogicalType::BOOLEAN},
+	                    {"connected", LogicalType::BOOLEAN},    {"match_index", LogicalType::UBIGINT},
+	                    {"lag", LogicalType::UBIGINT},          {"state", LogicalType::VARCHAR},
+	                    {"last_heard_ms", LogicalType::BIGINT}, {"last_error", LogicalType::VARCHAR}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		Rows rows;
+		for (auto &member : runtime.Engine().GetMembers()) {
+			rows.push_back({Text(member.node_id), Text(node::FormatIncarnation(member.incarnation)),
+			                Text(member.host + ":" + std::to_string(member.port)), Text(member.role),
+			                Text(member.becomes), Value::BOOLEAN(member.is_leader), Value::BOOLEAN(member.connected),
+			                member.match ? Unsigned(*member.match) : Value(LogicalType::UBIGINT),
+			                member.lag ? Unsigned(*member.lag) : Value(LogicalType::UBIGINT), Text(member.state),
+			                member.last_heard_ms < 0 ? Value(LogicalType::BIGINT) : Value::BIGINT(member.last_heard_ms),
+			                Text(member.last_error)});
+		}
+		return rows;
+	};
+	return function;
+}
+
 StatusFunction RefusalsFunction() {
 	StatusFunction function;
 	function.name = "quack_connection_refusals";
@@ -319,6 +345,10 @@ StatusFunction StatisticsFunction() {
 		add("contention_conflicts", contention.conflicts);
 		add("contention_turns", contention.turns);
 		add("contention_waiting", contention.waiting);
+		// For people who compare machines; nothing in the node depends on it.
+		auto wall_clock = std::chrono::system_clock::now().time_since_epoch();
+		add("wall_clock_ms",
+		    static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(wall_clock).count()));
 		add("sessions", runtime.Server().Sessions().Count());
 		add("client_connections", runtime.Server().ConnectionCount());
 		add("refused_connections", transport.refused_connections);
@@ -478,8 +508,8 @@ void Register(duckdb::ExtensionLoader &loader, const StatusFunction &function) {
 
 void RegisterStatusFunctions(duckdb::ExtensionLoader &loader) {
 	for (auto &function :
-	     {RaftStatusFunction(), StateHashFunction(), PeersFunction(), RefusalsFunction(), SessionsFunction(),
-	      StatisticsFunction(), ErrorCodesFunction(), TransactionOutcomeFunction()}) {
+	     {RaftStatusFunction(), StateHashFunction(), PeersFunction(), MembersFunction(), RefusalsFunction(),
+	      SessionsFunction(), StatisticsFunction(), ErrorCodesFunction(), TransactionOutcomeFunction()}) {
 		Register(loader, function);
 	}
 }

@@ -15,7 +15,16 @@ enum ProposeField : uint32_t { PROPOSE_GROUP = 1, PROPOSE_ITEM = 2 }; // item: v
 enum ProposeAnswerField : uint32_t { PROPOSED_ITEM = 1 };             // item: fields below
 enum OutcomeField : uint32_t { OUTCOME_STATUS = 1, OUTCOME_INDEX = 2 };
 enum TransferField : uint32_t { TRANSFER_GROUP = 1, TRANSFER_TARGET = 2, TRANSFER_TIMEOUT = 3 };
-enum AnswerField : uint32_t { ANSWER_STATUS = 1 };
+enum MemberField : uint32_t {
+	MEMBER_GROUP = 1,
+	MEMBER_ACTION = 2,
+	MEMBER_NAME = 3,
+	MEMBER_INCARNATION = 4,
+	MEMBER_HOST = 5,
+	MEMBER_PORT = 6,
+	MEMBER_TIMEOUT = 7,
+};
+enum AnswerField : uint32_t { ANSWER_STATUS = 1, ANSWER_TEXT = 2 };
 enum OpenField : uint32_t { OPEN_CLUSTER_ID = 1, OPEN_GROUP = 2, OPEN_INDEX_MIN = 3 };
 enum OpenAnswerField : uint32_t {
 	OPENED_STATUS = 1,
@@ -188,9 +197,24 @@ std::string Encode(const TransferRequest &request) {
 	return out;
 }
 
-std::string Encode(const StatusAnswer &answer) {
+std::string Encode(const MemberRequest &request) {
 	auto out = Begin();
-	FieldWriter(out).PutBytes(ANSWER_STATUS, EncodeStatus(answer.status));
+	FieldWriter writer(out);
+	writer.PutVarint(MEMBER_GROUP, request.group);
+	writer.PutVarint(MEMBER_ACTION, request.action);
+	writer.PutBytes(MEMBER_NAME, request.name);
+	writer.PutFixed64(MEMBER_INCARNATION, request.incarnation);
+	writer.PutBytes(MEMBER_HOST, request.host);
+	writer.PutVarint(MEMBER_PORT, request.port);
+	writer.PutVarint(MEMBER_TIMEOUT, TimeoutBits(request.timeout));
+	return out;
+}
+
+std::string Encode(const TextAnswer &answer) {
+	auto out = Begin();
+	FieldWriter writer(out);
+	writer.PutBytes(ANSWER_STATUS, EncodeStatus(answer.status));
+	writer.PutBytes(ANSWER_TEXT, answer.text);
 	return out;
 }
 
@@ -301,16 +325,51 @@ Result<TransferRequest> DecodeTransferRequest(ByteView bytes) {
 	return status.IsOk() ? Result<TransferRequest>(request) : Result<TransferRequest>(status);
 }
 
-Result<StatusAnswer> DecodeStatusAnswer(ByteView bytes) {
-	StatusAnswer answer;
-	auto status = DecodeBody(bytes, "status answer", [&](FieldReader &fields) {
+Result<MemberRequest> DecodeMemberRequest(ByteView bytes) {
+	MemberRequest request;
+	request.group = 0;
+	auto status = DecodeBody(bytes, "member request", [&](FieldReader &fields) {
+		switch (fields.Number()) {
+		case MEMBER_GROUP:
+			request.group = fields.Value();
+			break;
+		case MEMBER_ACTION:
+			request.action = static_cast<uint32_t>(fields.ValueUpTo(UINT32_MAX));
+			break;
+		case MEMBER_NAME:
+			request.name = std::string(fields.Bytes());
+			break;
+		case MEMBER_INCARNATION:
+			request.incarnation = fields.Value();
+			break;
+		case MEMBER_HOST:
+			request.host = std::string(fields.Bytes());
+			break;
+		case MEMBER_PORT:
+			request.port = static_cast<uint16_t>(fields.ValueUpTo(UINT16_MAX));
+			break;
+		case MEMBER_TIMEOUT:
+			request.timeout = static_cast<MonotonicNs>(fields.ValueUpTo(TIMEOUT_MAX));
+			break;
+		default:
+			fields.Unknown();
+		}
+	});
+	return status.IsOk() ? Result<MemberRequest>(std::move(request)) : Result<MemberRequest>(status);
+}
+
+Result<TextAnswer> DecodeTextAnswer(ByteView bytes) {
+	TextAnswer answer;
+	auto status = DecodeBody(bytes, "text answer", [&](FieldReader &fields) {
 		if (fields.Number() == ANSWER_STATUS) {
 			answer.status = DecodeStatus(fields);
+		} else if (fields.Number() == ANSWER_TEXT) {
+			answer.text = std::string(fields.Bytes());
 		} else {
 			fields.Unknown();
 		}
 	});
-	return status.IsOk() ? Result<StatusAnswer>(std::move(answer)) : Result<StatusAnswer>(status);
+	return status.IsOk() ? Result<TextAnswer>(std::move(answer)) : Result<TextAnswer>(status);
 }
 
 Result<SnapshotOpenRequest> DecodeSnapshotOpenRequest(ByteView bytes) {

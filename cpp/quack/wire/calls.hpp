@@ -1,6 +1,6 @@
-//! Bodies of the calls between nodes: forwarded proposals, leadership transfer, snapshot transfer. Every body starts
-//! with one version byte. No IO, no clock, no thread. Freshness of reads needs no call: the cores ask each other by
-//! ReadIndex messages (raft_codec.hpp).
+//! Bodies of the calls between nodes: forwarded proposals, leadership transfer, changes of members, snapshot transfer.
+//! Every body starts with one version byte. No IO, no clock, no thread. Freshness of reads needs no call: the cores ask
+//! each other by ReadIndex messages (raft_codec.hpp).
 #pragma once
 
 #include <string>
@@ -21,6 +21,9 @@ constexpr const char *METHOD_TRANSFER = "transfer";
 constexpr const char *METHOD_SNAPSHOT_OPEN = "snapshot_open";
 constexpr const char *METHOD_SNAPSHOT_CHUNK = "snapshot_chunk";
 constexpr const char *METHOD_STATUS = "status";
+constexpr const char *METHOD_MEMBER = "member";
+//! Body and answer are hellos (hello.hpp): what was said at the start of the session has changed.
+constexpr const char *METHOD_HELLO = "hello";
 
 //! Proposals for one group that the sender believes the receiver leads.
 struct ProposeRequest {
@@ -47,9 +50,22 @@ struct TransferRequest {
 	MonotonicNs timeout = 0;
 };
 
-//! Answer that is only an outcome.
-struct StatusAnswer {
+//! What an operator wants done with one member; executed by the leader.
+struct MemberRequest {
+	raft::GroupId group = raft::ROOT_GROUP;
+	uint32_t action = 0; //! node::MemberAction
+	std::string name;
+	//! What the sender knows of a node that asks to join; 0 and empty = nothing.
+	uint64_t incarnation = 0;
+	std::string host;
+	uint16_t port = 0;
+	MonotonicNs timeout = 0;
+};
+
+//! An outcome and, when it is good, a word about it.
+struct TextAnswer {
 	Status status;
+	std::string text;
 };
 
 //! One group's place in a snapshot image.
@@ -88,7 +104,8 @@ struct SnapshotChunkAnswer {
 std::string Encode(const ProposeRequest &request);
 std::string Encode(const ProposeAnswer &answer);
 std::string Encode(const TransferRequest &request);
-std::string Encode(const StatusAnswer &answer);
+std::string Encode(const MemberRequest &request);
+std::string Encode(const TextAnswer &answer);
 std::string Encode(const SnapshotOpenRequest &request);
 std::string Encode(const SnapshotOpenAnswer &answer);
 std::string Encode(const SnapshotChunkRequest &request);
@@ -98,7 +115,8 @@ std::string Encode(const SnapshotChunkAnswer &answer);
 Result<ProposeRequest> DecodeProposeRequest(ByteView bytes);
 Result<ProposeAnswer> DecodeProposeAnswer(ByteView bytes);
 Result<TransferRequest> DecodeTransferRequest(ByteView bytes);
-Result<StatusAnswer> DecodeStatusAnswer(ByteView bytes);
+Result<MemberRequest> DecodeMemberRequest(ByteView bytes);
+Result<TextAnswer> DecodeTextAnswer(ByteView bytes);
 Result<SnapshotOpenRequest> DecodeSnapshotOpenRequest(ByteView bytes);
 Result<SnapshotOpenAnswer> DecodeSnapshotOpenAnswer(ByteView bytes);
 Result<SnapshotChunkRequest> DecodeSnapshotChunkRequest(ByteView bytes);

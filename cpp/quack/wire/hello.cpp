@@ -18,7 +18,20 @@ enum HelloField : uint32_t {
 	HELLO_ENTRY_FORMAT_MIN = 7,
 	HELLO_ENTRY_FORMAT_MAX = 8,
 	HELLO_CAPABILITIES = 9,
+	HELLO_HOST = 10,
+	HELLO_PORT = 11,
+	HELLO_MEMBERSHIP = 12,
+	HELLO_MET = 13, //! repeated: name as length and bytes, incarnation as 8 bytes
 };
+
+void DecodeMet(FieldReader &fields, Hello &hello) {
+	ByteReader reader(fields.Bytes());
+	auto name = std::string(reader.GetBytes());
+	auto incarnation = reader.GetU64();
+	if (!reader.Done() || !hello.met.emplace(name, incarnation).second) {
+		fields.Fail("a node that was met does not decode or comes twice");
+	}
+}
 
 std::string FormatRange(const Hello &hello) {
 	return std::to_string(hello.entry_format_min) + ".." + std::to_string(hello.entry_format_max);
@@ -59,6 +72,18 @@ void DecodeHelloField(FieldReader &fields, Hello &hello) {
 	case HELLO_CAPABILITIES:
 		hello.capabilities = fields.Value();
 		return;
+	case HELLO_HOST:
+		hello.host = std::string(fields.Bytes());
+		return;
+	case HELLO_PORT:
+		hello.port = static_cast<uint16_t>(fields.ValueUpTo(UINT16_MAX));
+		return;
+	case HELLO_MEMBERSHIP:
+		hello.membership = std::string(fields.Bytes());
+		return;
+	case HELLO_MET:
+		DecodeMet(fields, hello);
+		return;
 	default:
 		fields.Unknown();
 	}
@@ -73,12 +98,22 @@ std::string EncodeHello(const Hello &hello) {
 	writer.PutBytes(HELLO_CLUSTER_ID, hello.cluster_id);
 	writer.PutBytes(HELLO_NODE_NAME, hello.node_name);
 	writer.PutFixed64(HELLO_NODE, hello.node);
-	writer.PutVarint(HELLO_INCARNATION, hello.incarnation);
+	writer.PutFixed64(HELLO_INCARNATION, hello.incarnation);
 	writer.PutBytes(HELLO_DUCKDB_VERSION, hello.duckdb_version);
 	writer.PutVarint(HELLO_STORAGE_VERSION, hello.storage_version);
 	writer.PutVarint(HELLO_ENTRY_FORMAT_MIN, hello.entry_format_min);
 	writer.PutVarint(HELLO_ENTRY_FORMAT_MAX, hello.entry_format_max);
 	writer.PutVarint(HELLO_CAPABILITIES, hello.capabilities);
+	writer.PutBytes(HELLO_HOST, hello.host);
+	writer.PutVarint(HELLO_PORT, hello.port);
+	writer.PutBytes(HELLO_MEMBERSHIP, hello.membership);
+	for (auto &node : hello.met) {
+		std::string body;
+		ByteWriter met(body);
+		met.PutBytes(node.first);
+		met.PutU64(node.second);
+		writer.PutElement(HELLO_MET, body);
+	}
 	return out;
 }
 

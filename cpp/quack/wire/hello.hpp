@@ -1,6 +1,7 @@
 //! What a node says first on every session, and the words in which a mismatch is refused. No IO, no clock, no thread.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "quack/common/bytes.hpp"
@@ -23,7 +24,16 @@ struct Hello {
 	std::string cluster_id;
 	std::string node_name;
 	raft::NodeId node = raft::NO_NODE; //! identity of this incarnation (node/member_id.hpp)
+	//! Random, drawn when the data directory was made: tells a disk from its successor under the same name.
 	uint64_t incarnation = 0;
+	//! Where other members reach the node.
+	std::string host;
+	uint16_t port = 0;
+	//! A node that belongs to a formed cluster: the newest membership it knows to be committed
+	//! (raft::EncodeMembership). Empty while the node has no log yet.
+	std::string membership;
+	//! A node whose cluster is being formed: the incarnation under which each other node came first.
+	std::map<std::string, uint64_t> met;
 	//! Effects are applied by DuckDB itself: only equal versions surely apply alike.
 	std::string duckdb_version;
 	uint64_t storage_version = 0;

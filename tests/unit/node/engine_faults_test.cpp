@@ -223,7 +223,10 @@ TEST_CASE("a leader with a full disk hands over; without a successor writes say 
 	cluster.nodes[leader]->Faults().is_full = false;
 	auto held = cluster.nodes[other]->state_machine->Values();
 	CHECK(std::count(held.begin(), held.end(), "second") <= 1);
-	CHECK(WaitUntil([&] { return cluster.nodes[other]->state_machine->Values().back() == "third"; }));
+	CHECK(WaitUntil([&] {
+		auto values = cluster.nodes[other]->state_machine->Values();
+		return !values.empty() && values.back() == "third";
+	}));
 	CHECK(cluster.AllHold(cluster.nodes[other]->state_machine->Values()));
 
 	auto now_leading = cluster.WaitForLeader();

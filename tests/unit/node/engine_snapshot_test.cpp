@@ -70,7 +70,7 @@ TEST_CASE("a node that never ran gets a snapshot, then the log") {
 	cluster.Kill(2);
 	cluster.Start(2);
 	auto status = cluster.Transfer(cluster.WaitForLeader(), "n2");
-	CHECK_MESSAGE(status.IsOk(), status.ToString());
+	CHECK_MESSAGE(status.IsOk(), status.GetStatus().ToString());
 	Fill(cluster, 2, 5, values);
 	CHECK(cluster.AllHold(values));
 }

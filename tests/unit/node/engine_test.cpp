@@ -93,17 +93,20 @@ TEST_CASE("leadership moves to the named node, to any when none is named, and a 
 	REQUIRE(leader != SIZE_MAX);
 	auto target = Other(cluster, leader);
 	auto status = cluster.Transfer(leader, cluster.nodes[target]->name);
-	REQUIRE_MESSAGE(status.IsOk(), status.ToString());
+	REQUIRE_MESSAGE(status.IsOk(), status.GetStatus().ToString());
+	CHECK(status.Value() == cluster.nodes[target]->name);
 	CHECK(WaitUntil([&] { return cluster.WaitForLeader() == target; }));
 	auto asker = leader;
 	auto third = 3 - leader - target;
 	status = cluster.Transfer(asker, cluster.nodes[third]->name);
-	REQUIRE_MESSAGE(status.IsOk(), status.ToString());
+	REQUIRE_MESSAGE(status.IsOk(), status.GetStatus().ToString());
+	CHECK(status.Value() == cluster.nodes[third]->name);
 	CHECK(WaitUntil([&] { return cluster.WaitForLeader() == third; }));
 	status = cluster.Transfer(third, "");
-	REQUIRE_MESSAGE(status.IsOk(), status.ToString());
+	REQUIRE_MESSAGE(status.IsOk(), status.GetStatus().ToString());
+	CHECK(status.Value() != cluster.nodes[third]->name);
 	CHECK(WaitUntil([&] { return cluster.WaitForLeader() != third; }));
-	CHECK(cluster.Transfer(0, "nobody").Code() == ErrorCode::NotFound);
+	CHECK(cluster.Transfer(0, "nobody").GetStatus().Code() == ErrorCode::NotFound);
 	std::vector<std::string> values;
 	ProposeRange(cluster, 0, 1, 5, values);
 	CHECK(cluster.AllHold(values));
@@ -156,29 +159,26 @@ TEST_CASE("a membership change removes a voter, keeps one as learner, and brings
 			voters.push_back(node->name);
 		}
 	}
-	auto change = [&](const std::vector<std::string> &new_voters, const std::vector<std::string> &learners) {
-		std::promise<node::ProposeOutcome> promise;
-		cluster.nodes[leader]->engine->ChangeMembership(raft::ROOT_GROUP, new_voters, learners, PATIENCE,
-		                                                [&promise](const node::ProposeOutcome &outcome) {
-			                                                promise.set_value(outcome);
-		                                                });
-		return promise.get_future().get();
-	};
-	auto outcome = change(voters, {cluster.nodes[out]->name});
-	REQUIRE_MESSAGE(outcome.status.IsOk(), outcome.status.ToString());
+	auto name = cluster.nodes[out]->name;
+	auto done = cluster.ChangeMember(out, node::MemberAction::Demote, name);
+	REQUIRE_MESSAGE(done.IsOk(), done.GetStatus().ToString());
+	CHECK(done.Value() == "node '" + name + "' is a learner");
 	CHECK(WaitUntil([&] {
 		auto row = cluster.StatusOf(out);
 		return row.role == "learner" && !row.membership_change_in_progress && row.voters == voters &&
-		       row.learners == std::vector<std::string> {cluster.nodes[out]->name};
+		       row.learners == std::vector<std::string> {name};
 	}));
 	std::vector<std::string> values;
 	ProposeRange(cluster, out, 1, 5, values);
 	CHECK(cluster.AllHold(values));
-	CHECK(WaitUntil([&] { return !cluster.StatusOf(leader).membership_change_in_progress; }));
-	outcome = change({"n0", "n1", "n2"}, {});
-	REQUIRE_MESSAGE(outcome.status.IsOk(), outcome.status.ToString());
+	CHECK(cluster.Transfer(out, name).GetStatus().Code() == ErrorCode::InvalidArgument);
+	done = cluster.ChangeMember(leader, node::MemberAction::Promote, name);
+	REQUIRE_MESSAGE(done.IsOk(), done.GetStatus().ToString());
 	CHECK(WaitUntil([&] { return cluster.StatusOf(out).role == "follower"; }));
-	CHECK(change({"n0", "stranger"}, {}).status.Code() == ErrorCode::NotFound);
+	CHECK(cluster.ChangeMember(leader, node::MemberAction::Promote, name).Value().find("already") != std::string::npos);
+	CHECK(cluster.ChangeMember(leader, node::MemberAction::Remove, "stranger").GetStatus().Code() ==
+	      ErrorCode::NotFound);
+	CHECK(cluster.ChangeMember(leader, node::MemberAction::Add, "stranger").GetStatus().Code() == ErrorCode::NotFound);
 }
 
 TEST_CASE("two groups run side by side, each with its own log and leader") {

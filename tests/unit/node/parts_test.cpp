@@ -238,9 +238,71 @@ TEST_CASE("the gateway lets only known members in, under the identity they were 
 	CHECK(gateway.CheckHello("n1", as("n7", 1)).Message().find("certificate") != std::string::npos);
 	auto reborn = gateway.CheckHello("n1", as("n1", 2));
 	CHECK(reborn.Code() == ErrorCode::Incompatible);
-	CHECK(reborn.Message().find("incarnation 2") != std::string::npos);
-	CHECK(reborn.Message().find("incarnation 1") != std::string::npos);
+	CHECK(reborn.Message().find(FormatIncarnation(2)) != std::string::npos);
+	CHECK(reborn.Message().find(FormatIncarnation(1)) != std::string::npos);
 	CHECK(gateway.CheckHello("n1", "garbage").Code() == ErrorCode::Incompatible);
+}
+
+TEST_CASE("records of members come back equal, and nothing else passes for one") {
+	MemberRecord record {"n3", 0x0102030405060708ULL, "10.0.0.3", 9494, true};
+	auto bytes = EncodeMemberRecord(record);
+	CHECK(DecodeMemberRecord(bytes).Value() == record);
+	for (size_t size = 0; size < bytes.size(); size++) {
+		CHECK(DecodeMemberRecord(ByteView(bytes).substr(0, size)).GetStatus().Code() == ErrorCode::Corruption);
+	}
+	CHECK_FALSE(DecodeMemberRecord(bytes + "x").IsOk());
+	bytes.back() = 2;
+	CHECK_FALSE(DecodeMemberRecord(bytes).IsOk());
+	CHECK(FormatIncarnation(record.incarnation) == "0102030405060708");
+}
+
+TEST_CASE("a node that members removed is refused, and one that only the newest log knows is not") {
+	auto record_of = [](const std::string &name, uint64_t incarnation, bool is_removed) {
+		return MemberRecord {name, incarnation, "h", 1, is_removed};
+	};
+	RaftEngineConfig config;
+	config.cluster_id = "c1";
+	config.node_id = "n0";
+	config.members = {{"n0", 1, true, "h", 1, 100}, {"n1", 1, true, "h", 2, 100}};
+	MemberDirectory directory(config);
+	auto membership = *directory.StartMembership();
+	auto gone = record_of("n4", 7, true);
+	membership.notes[gone.Node()] = EncodeMemberRecord(gone);
+	directory.SetMembership(membership, membership);
+	CHECK(directory.WaitingFor().empty());
+	auto say = [&](const MemberRecord &record, const raft::Membership &told) {
+		wire::Hello hello;
+		hello.node_name = record.name;
+		hello.incarnation = record.incarnation;
+		hello.node = record.Node();
+		hello.membership = raft::EncodeMembership(told);
+		return directory.CheckPeer(hello, 5);
+	};
+	CHECK(say(gone, membership).Message().find("was removed") != std::string::npos);
+	CHECK(directory.Applicants().empty());
+	auto newer = membership;
+	auto added = record_of("n5", 9, false);
+	newer.learners.push_back(added.Node());
+	newer.notes[added.Node()] = EncodeMemberRecord(added);
+	CHECK(directory.IdOf("n5") == raft::NO_NODE);
+	CHECK(say(added, newer).IsOk());
+	CHECK(directory.MaySpeakFor("n5", added.Node()));
+	// The removed one is dialed until it has been told.
+	CHECK(directory.PeerAddresses().size() == 3);
+	CHECK_FALSE(directory.HasTold("n5"));
+	CHECK(directory.HasTold("n4"));
+	CHECK(directory.PeerAddresses().size() == 2);
+	// Knocking is noted, and answered with the command.
+	CHECK(say(record_of("n6", 3, false), raft::Membership()).Message().find("voter add n6") != std::string::npos);
+	REQUIRE(directory.FindApplicant("n6").has_value());
+	CHECK(directory.FindApplicant("n6")->last_seen == 5);
+	// This node learns of its own removal from a member.
+	auto without = newer;
+	without.voters = {MakeNodeId("n1", 1)};
+	without.notes[directory.Self()] = EncodeMemberRecord(record_of("n0", 1, true));
+	CHECK(directory.RemovedReason().empty());
+	CHECK(say(record_of("n1", 1, false), without).IsOk());
+	CHECK(directory.RemovedReason().find("voter add n0") != std::string::npos);
 }
 
 TEST_CASE("the reason names who is missing, since when, and what was said") {
@@ -258,7 +320,7 @@ TEST_CASE("the reason names who is missing, since when, and what was said") {
 	down.address = "h:3";
 	down.last_receive = 40 * NS_PER_MS;
 	down.last_error = "certificate expired";
-	auto text = DescribeMissing(directory, {up, down}, directory.InitialMembership(), 100 * NS_PER_MS);
+	auto text = DescribeMissing(directory, {up, down}, *directory.StartMembership(), 100 * NS_PER_MS);
 	CHECK(text ==
 	      "voters out of reach: n2 (h:3) not connected, last heard 60 ms ago: certificate expired; in reach: n1 "
 	      "(h:2) connected, last heard 10 ms ago");

@@ -29,8 +29,8 @@ RealCluster::RealCluster(size_t count, const Adjust &adjust) : TestCluster(count
 		ports.push_back(FreePort());
 	}
 	for (auto &node : nodes) {
-		for (size_t i = 0; i < count; i++) {
-			node->config.members[i].port = ports[i];
+		for (auto &member : node->config.members) {
+			member.port = ports[std::stoul(member.node_id.substr(1))];
 		}
 	}
 }

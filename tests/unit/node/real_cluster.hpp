@@ -10,7 +10,7 @@ namespace test {
 //! A port of loopback that nobody listens on right now.
 uint16_t FreePort();
 
-class RealCluster final : public TestCluster {
+class RealCluster : public TestCluster {
 public:
 	explicit RealCluster(size_t count, const Adjust &adjust = Adjust());
 	~RealCluster() override;

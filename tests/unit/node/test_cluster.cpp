@@ -38,6 +38,7 @@ TestCluster::TestCluster(size_t count, const Adjust &adjust) {
 	for (size_t i = 0; i < count; i++) {
 		node::MemberConfig member;
 		member.node_id = "n" + std::to_string(i);
+		member.incarnation = 1;
 		member.host = "127.0.0.1";
 		members.push_back(member);
 	}
@@ -161,11 +162,24 @@ Result<raft::LogIndex> TestCluster::ReadBarrier(size_t index, MonotonicNs timeou
 	return future.get();
 }
 
-Status TestCluster::Transfer(size_t index, const std::string &target, MonotonicNs timeout) {
-	auto promise = std::make_shared<std::promise<Status>>();
+Result<std::string> TestCluster::Transfer(size_t index, const std::string &target, MonotonicNs timeout) {
+	auto promise = std::make_shared<std::promise<Result<std::string>>>();
 	auto future = promise->get_future();
-	nodes[index]->engine->TransferLeadership(raft::ROOT_GROUP, target, timeout,
-	                                         [promise](Status status) { promise->set_value(std::move(status)); });
+	nodes[index]->engine->TransferLeadership(raft::ROOT_GROUP, target, timeout, [promise](Result<std::string> leader) {
+		promise->set_value(std::move(leader));
+	});
+	return future.get();
+}
+
+Result<std::string> TestCluster::ChangeMember(size_t index, node::MemberAction action, const std::string &name,
+                                              MonotonicNs timeout) {
+	auto promise = std::make_shared<std::promise<Result<std::string>>>();
+	auto future = promise->get_future();
+	node::MemberChange change;
+	change.action = action;
+	change.name = name;
+	nodes[index]->engine->ChangeMember(raft::ROOT_GROUP, change, timeout,
+	                                   [promise](Result<std::string> words) { promise->set_value(std::move(words)); });
 	return future.get();
 }
 

@@ -64,7 +64,10 @@ public:
 	node::ProposeOutcome Propose(size_t node, const std::string &payload, MonotonicNs timeout = PATIENCE,
 	                             raft::GroupId group = raft::ROOT_GROUP);
 	Result<raft::LogIndex> ReadBarrier(size_t node, MonotonicNs timeout = PATIENCE);
-	Status Transfer(size_t node, const std::string &target, MonotonicNs timeout = PATIENCE);
+	//! The name of the leader.
+	Result<std::string> Transfer(size_t node, const std::string &target, MonotonicNs timeout = PATIENCE);
+	Result<std::string> ChangeMember(size_t node, node::MemberAction action, const std::string &name,
+	                                 MonotonicNs timeout = PATIENCE);
 	node::GroupStatus StatusOf(size_t node, raft::GroupId group = raft::ROOT_GROUP);
 	//! All running nodes hold exactly these values, in this order; waits.
 	bool AllHold(const std::vector<std::string> &values);

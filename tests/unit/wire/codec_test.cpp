@@ -86,6 +86,10 @@ Hello SampleHello() {
 	hello.entry_format_min = 1;
 	hello.entry_format_max = 3;
 	hello.capabilities = 3;
+	hello.host = "h";
+	hello.port = 9494;
+	hello.membership = "opaque";
+	hello.met = {{"n1", 17}, {"n2", UINT64_MAX}};
 	return hello;
 }
 
@@ -96,7 +100,8 @@ void DecodeAll(ByteView bytes) {
 	static_cast<void>(DecodeProposeRequest(bytes).IsOk());
 	static_cast<void>(DecodeProposeAnswer(bytes).IsOk());
 	static_cast<void>(DecodeTransferRequest(bytes).IsOk());
-	static_cast<void>(DecodeStatusAnswer(bytes).IsOk());
+	static_cast<void>(DecodeMemberRequest(bytes).IsOk());
+	static_cast<void>(DecodeTextAnswer(bytes).IsOk());
 	static_cast<void>(DecodeSnapshotOpenRequest(bytes).IsOk());
 	static_cast<void>(DecodeSnapshotOpenAnswer(bytes).IsOk());
 	static_cast<void>(DecodeSnapshotChunkRequest(bytes).IsOk());
@@ -128,7 +133,8 @@ std::vector<std::string> Samples() {
 	        Encode(propose),
 	        Encode(proposed),
 	        Encode(TransferRequest {1, 42, NS_PER_SECOND}),
-	        Encode(StatusAnswer {Status(ErrorCode::Overloaded, "full")}),
+	        Encode(MemberRequest {1, 2, "n3", 77, "h", 9494, NS_PER_SECOND}),
+	        Encode(TextAnswer {Status(ErrorCode::Overloaded, "full"), "words"}),
 	        Encode(SnapshotOpenRequest {"c1", 1, 12}),
 	        Encode(opened),
 	        Encode(SnapshotChunkRequest {5, 4096, 65536}),
@@ -182,12 +188,17 @@ TEST_CASE("golden bytes: an envelope, a hello and a forwarded proposal as writte
 	                                         "05026331"
 	                                         "09026e30"
 	                                         "0e0807060504030201"
-	                                         "1001"
+	                                         "120100000000000000"
 	                                         "150676322e302e31"
 	                                         "1844"
 	                                         "1c01"
 	                                         "2003"
-	                                         "2403");
+	                                         "2403"
+	                                         "290168"
+	                                         "2c964a"
+	                                         "31066f7061717565"
+	                                         "350b026e311100000000000000"
+	                                         "350b026e32ffffffffffffffff");
 	ProposeRequest propose;
 	propose.group = 2;
 	propose.items = {{300, MakeSharedBytes("one")}};
@@ -277,9 +288,19 @@ TEST_CASE("call bodies come back equal") {
 	CHECK(transfer.Value().target == 42);
 	CHECK(transfer.Value().timeout == NS_PER_SECOND);
 
-	auto status = DecodeStatusAnswer(Encode(StatusAnswer {Status::Ok()}));
-	REQUIRE(status.IsOk());
-	CHECK(status.Value().status.IsOk());
+	auto member = DecodeMemberRequest(Encode(MemberRequest {1, 2, "n3", 77, "h", 9494, NS_PER_SECOND}));
+	REQUIRE(member.IsOk());
+	CHECK(member.Value().action == 2);
+	CHECK(member.Value().name == "n3");
+	CHECK(member.Value().incarnation == 77);
+	CHECK(member.Value().host == "h");
+	CHECK(member.Value().port == 9494);
+	CHECK(member.Value().timeout == NS_PER_SECOND);
+
+	auto text = DecodeTextAnswer(Encode(TextAnswer {Status::Ok(), "n2 leads"}));
+	REQUIRE(text.IsOk());
+	CHECK(text.Value().status.IsOk());
+	CHECK(text.Value().text == "n2 leads");
 }
 
 TEST_CASE("snapshot bodies come back equal; a chunk whose bytes changed is refused") {
@@ -335,7 +356,7 @@ TEST_CASE(
 	FieldWriter(status).PutVarint(1, 200);
 	std::string answer(1, 1);
 	FieldWriter(answer).PutBytes(1, status);
-	auto future_code = DecodeStatusAnswer(answer);
+	auto future_code = DecodeTextAnswer(answer);
 	REQUIRE(future_code.IsOk());
 	CHECK(future_code.Value().status.Code() == ErrorCode::Internal);
 }
@@ -376,5 +397,5 @@ TEST_CASE("random bytes, and valid bodies with random damage, never crash a deco
 		}
 		DecodeAll(bytes);
 	}
-	CHECK(samples.size() == 10);
+	CHECK(samples.size() == 11);
 }

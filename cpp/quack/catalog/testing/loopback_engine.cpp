@@ -214,7 +214,7 @@ Status LoopbackEngine::WaitApplied(raft::GroupId, raft::LogIndex index, Monotoni
 	               : Status(ErrorCode::DeadlineExceeded, "index " + std::to_string(index) + " not applied in time");
 }
 
-void LoopbackEngine::TransferLeadership(raft::GroupId, const std::string &, MonotonicNs, DoneCallback done) {
+void LoopbackEngine::TransferLeadership(raft::GroupId, const std::string &, MonotonicNs, TextCallback done) {
 	done(Status(ErrorCode::NotSupported, "one log, no leader"));
 }
 

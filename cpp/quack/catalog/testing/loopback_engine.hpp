@@ -49,7 +49,7 @@ public:
 	void ReadBarrier(raft::GroupId group, MonotonicNs timeout, ReadCallback done) override;
 	Status WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout) override;
 	void TransferLeadership(raft::GroupId group, const std::string &target, MonotonicNs timeout,
-	                        DoneCallback done) override;
+	                        TextCallback done) override;
 	std::vector<node::GroupStatus> GetStatus() const override;
 	void LatchDegraded(const std::string &reason) override;
 	bool IsDegraded() const override;

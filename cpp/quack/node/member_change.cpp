@@ -1,0 +1,334 @@
+#include "quack/node/member_change.hpp"
+
+#include <algorithm>
+
+#include "quack/raft/quorum.hpp"
+
+namespace quack {
+namespace node {
+
+namespace {
+
+//! A learner this close becomes a voter without holding up commits for long.
+constexpr raft::LogIndex CAUGHT_UP_ENTRIES = 1000;
+//! Removed members that are remembered, so that they can be told.
+constexpr size_t REMOVED_MAX = 64;
+
+class Planner {
+public:
+	Planner(const MemberChange &change_p, const MemberView &view_p)
+	    : change(change_p), view(view_p), membership(view_p.core.membership) {
+		plan.voters = membership.voters;
+		plan.learners = membership.learners;
+		plan.notes = membership.notes;
+		for (auto &entry : view.members) {
+			auto is_member = entry.is_voter || entry.is_outgoing || entry.is_learner;
+			if (entry.record.name == change.name && is_member) {
+				// Two of one name only while a disk is replaced: the newer one is the learner.
+				(member == nullptr ? member : newer) = &entry;
+			}
+		}
+		if (newer != nullptr && (newer->is_voter || (!member->is_voter && IsHeard(member->node)))) {
+			std::swap(member, newer);
+		}
+	}
+
+	MemberPlan Run() {
+		if (membership.IsJoint() || !(membership == view.core.committed_membership)) {
+			Fail(ErrorCode::Conflict, "another change of members is under way; wait until quack_members() shows none "
+			                          "and retry");
+			return std::move(plan);
+		}
+		switch (change.action) {
+		case MemberAction::Add:
+			Add();
+			break;
+		case MemberAction::Promote:
+			Promote();
+			break;
+		case MemberAction::Demote:
+			Leave(false);
+			break;
+		case MemberAction::Remove:
+			Leave(true);
+			break;
+		case MemberAction::Replace:
+			Replace();
+			break;
+		default:
+			Fail(ErrorCode::NotSupported, "the leader does not know this change: run the same release on all nodes");
+		}
+		if (plan.status.IsOk() && !plan.is_done) {
+			CheckQuorum();
+			Forget();
+		}
+		return std::move(plan);
+	}
+
+private:
+	std::string Quoted() const {
+		return "'" + change.name + "'";
+	}
+	void Fail(ErrorCode code, const std::string &message) {
+		plan.status = Status(code, message);
+	}
+	void Done(const std::string &words) {
+		plan.is_done = true;
+		plan.words = words;
+	}
+	const raft::ProgressStatus *ProgressOf(raft::NodeId node) const {
+		for (auto &progress : view.core.progress) {
+			if (progress.node == node) {
+				return &progress;
+			}
+		}
+		return nullptr;
+	}
+	//! A lost session makes the core probe at once, an election timeout before silence shows.
+	bool IsHeard(raft::NodeId node) const {
+		auto progress = ProgressOf(node);
+		return node == view.core.self || (progress != nullptr && progress->recent_active && progress->match > 0 &&
+		                                  progress->state == raft::ProgressStatus::State::Replicate);
+	}
+
+	//! The node that asks to join under the name, or a failure.
+	bool FindJoining(MemberRecord &record) {
+		if (view.applicant) {
+			record = view.applicant->record;
+		} else if (change.incarnation != 0) {
+			record.name = change.name;
+			record.incarnation = change.incarnation;
+			record.host = change.host;
+			record.port = change.port;
+		} else {
+			Fail(ErrorCode::NotFound,
+			     "node " + Quoted() +
+			         " has not asked to join: start it with an empty data_dir and a file that has this cluster's "
+			         "cluster_id, names at least one of its members in cp_metadata_peers, and itself with the address "
+			         "to reach it by; then retry");
+			return false;
+		}
+		auto known = plan.notes.find(record.Node());
+		if (known != plan.notes.end()) {
+			Fail(ErrorCode::InvalidArgument, "node " + Quoted() + " (disk " + FormatIncarnation(record.incarnation) +
+			                                     ") was removed; a removed disk does not come back: empty its "
+			                                     "data_dir, start it and retry");
+			return false;
+		}
+		return true;
+	}
+
+	void AddLearner(const MemberRecord &record) {
+		plan.learners.push_back(record.Node());
+		plan.notes[record.Node()] = EncodeMemberRecord(record);
+	}
+
+	void Add() {
+		MemberRecord record;
+		if (member != nullptr) {
+			if (view.applicant && view.applicant->record.Node() != member->node) {
+				Fail(ErrorCode::AlreadyExists, "node " + Quoted() + " is a member with another disk (" +
+				                                   FormatIncarnation(member->record.incarnation) +
+				                                   "); to put the new one (" +
+				                                   FormatIncarnation(view.applicant->record.incarnation) +
+				                                   ") in its place: quack cluster node replace " + change.name);
+				return;
+			}
+			Done("node " + Quoted() + " is a " + (member->is_learner ? "learner" : "voter") + " already");
+			return;
+		}
+		if (FindJoining(record)) {
+			AddLearner(record);
+			plan.words = "node " + Quoted() + " is a learner";
+		}
+	}
+
+	bool IsCaughtUp(raft::NodeId node) {
+		auto progress = ProgressOf(node);
+		if (progress == nullptr || !progress->recent_active) {
+			Fail(ErrorCode::Unavailable, "node " + Quoted() +
+			                                 " is not heard of; see quack_members() for why, then "
+			                                 "retry");
+			return false;
+		}
+		auto behind = view.core.last_index - std::min(view.core.last_index, progress->match);
+		if (progress->match == 0 || behind > CAUGHT_UP_ENTRIES) {
+			Fail(ErrorCode::Unavailable, "node " + Quoted() + " is " + std::to_string(behind) +
+			                                 " entries behind; wait until it is at most " +
+			                                 std::to_string(CAUGHT_UP_ENTRIES) + " behind and retry");
+			return false;
+		}
+		return true;
+	}
+
+	static void Erase(std::vector<raft::NodeId> &nodes, raft::NodeId node) {
+		nodes.erase(std::remove(nodes.begin(), nodes.end(), node), nodes.end());
+	}
+
+	bool IsMember() {
+		if (member == nullptr) {
+			Fail(ErrorCode::NotFound, "node " + Quoted() + " is not a member of the cluster");
+		}
+		return member != nullptr;
+	}
+
+	void Promote() {
+		if (!IsMember()) {
+			return;
+		}
+		if (newer != nullptr) {
+			Fail(ErrorCode::Conflict, "the disk of node " + Quoted() +
+			                              " is being replaced; finish it with: quack "
+			                              "cluster node replace " +
+			                              change.name);
+			return;
+		}
+		if (member->is_voter) {
+			Done("node " + Quoted() + " is a voter already");
+			return;
+		}
+		if (IsCaughtUp(member->node)) {
+			Erase(plan.learners, member->node);
+			plan.voters.push_back(member->node);
+			plan.words = "node " + Quoted() + " is a voter";
+		}
+	}
+
+	void MarkRemoved(const MemberEntry &entry) {
+		auto record = entry.record;
+		record.is_removed = true;
+		plan.notes[entry.node] = EncodeMemberRecord(record);
+	}
+
+	void Leave(bool is_removal) {
+		if (!IsMember()) {
+			return;
+		}
+		if (!is_removal && !member->is_voter) {
+			Done("node " + Quoted() + " is a learner already");
+			return;
+		}
+		if (member->is_voter && membership.voters.size() == 1) {
+			Fail(ErrorCode::InvalidArgument, "node " + Quoted() + " is the only voter; promote another node first");
+			return;
+		}
+		plan.needs_handover = member->node == view.core.self;
+		Erase(plan.voters, member->node);
+		Erase(plan.learners, member->node);
+		if (is_removal) {
+			MarkRemoved(*member);
+			if (newer != nullptr) {
+				Erase(plan.learners, newer->node);
+				MarkRemoved(*newer);
+			}
+			plan.words = "node " + Quoted() + " is removed";
+		} else {
+			plan.learners.push_back(member->node);
+			plan.words = "node " + Quoted() + " is a learner";
+		}
+	}
+
+	void Replace() {
+		if (!IsMember()) {
+			return;
+		}
+		if (newer == nullptr) {
+			MemberRecord record;
+			if (!view.applicant && change.incarnation == 0 && IsHeard(member->node)) {
+				Fail(ErrorCode::InvalidArgument,
+				     "node " + Quoted() + " is alive with its disk (" + FormatIncarnation(member->record.incarnation) +
+				         "): nothing to replace. To give it a new disk, stop it, empty its data_dir, start it and "
+				         "retry");
+				return;
+			}
+			if (FindJoining(record)) {
+				AddLearner(record);
+				plan.words = "the new disk of node " + Quoted() +
+				             " is a learner; its old one leaves when it has caught "
+				             "up: ask again";
+			}
+			return;
+		}
+		if (!IsCaughtUp(newer->node)) {
+			return;
+		}
+		MarkRemoved(*member);
+		if (member->is_voter) {
+			Erase(plan.voters, member->node);
+			Erase(plan.learners, newer->node);
+			plan.voters.push_back(newer->node);
+		} else {
+			Erase(plan.learners, member->node);
+		}
+		plan.words = "node " + Quoted() + " runs on its new disk as a " + (member->is_voter ? "voter" : "learner");
+	}
+
+	//! Both the voters of now and those to come must have a majority in reach, or the change would hang half-way.
+	void CheckQuorum() {
+		CheckMajority(membership.voters, "are");
+		CheckMajority(plan.voters, "would be");
+	}
+
+	void CheckMajority(const std::vector<raft::NodeId> &voters, const char *verb) {
+		size_t heard = 0;
+		for (auto node : voters) {
+			heard += IsHeard(node) ? 1 : 0;
+		}
+		if (heard < voters.size() / 2 + 1) {
+			Fail(ErrorCode::Unavailable, "only " + std::to_string(heard) + " of " + std::to_string(voters.size()) +
+			                                 " voters " + verb +
+			                                 " in reach: the group would have no majority. Bring nodes back or "
+			                                 "replace them first (quack cluster node replace)");
+		}
+	}
+
+	void Forget() {
+		std::vector<raft::NodeId> removed;
+		for (auto &note : plan.notes) {
+			auto is_listed = raft::Contains(plan.voters, note.first) || raft::Contains(plan.learners, note.first) ||
+			                 raft::Contains(membership.voters, note.first) ||
+			                 raft::Contains(membership.learners, note.first);
+			if (!is_listed) {
+				removed.push_back(note.first);
+			}
+		}
+		for (size_t i = 0; i + REMOVED_MAX < removed.size(); i++) {
+			plan.notes.erase(removed[i]);
+		}
+	}
+
+	const MemberChange &change;
+	const MemberView &view;
+	const raft::Membership &membership;
+	const MemberEntry *member = nullptr;
+	const MemberEntry *newer = nullptr;
+	MemberPlan plan;
+};
+
+} // namespace
+
+MemberPlan PlanMemberChange(const MemberChange &change, const MemberView &view) {
+	return Planner(change, view).Run();
+}
+
+std::optional<MemberPlan> PlanAddressUpdate(const raft::Membership &membership,
+                                            const std::map<raft::NodeId, MemberRecord> &moved) {
+	MemberPlan plan;
+	plan.voters = membership.voters;
+	plan.learners = membership.learners;
+	plan.notes = membership.notes;
+	auto is_changed = false;
+	for (auto &entry : moved) {
+		auto note = plan.notes.find(entry.first);
+		auto bytes = EncodeMemberRecord(entry.second);
+		auto is_member = raft::IsVoter(membership, entry.first) || raft::Contains(membership.learners, entry.first);
+		if (note != plan.notes.end() && is_member && note->second != bytes) {
+			note->second = bytes;
+			is_changed = true;
+		}
+	}
+	return is_changed ? std::optional<MemberPlan>(std::move(plan)) : std::nullopt;
+}
+
+} // namespace node
+} // namespace quack

@@ -1,0 +1,63 @@
+//! From an operator's wish to the membership that fulfils it. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "quack/node/member_directory.hpp"
+#include "quack/raft/raft.hpp"
+
+namespace quack {
+namespace node {
+
+enum class MemberAction : uint8_t {
+	Add = 1,     //! a node that asks to join becomes a learner
+	Promote = 2, //! a learner that has caught up becomes a voter
+	Demote = 3,  //! a voter becomes a learner
+	Remove = 4,  //! a member is one no more
+	//! The node that asks to join under a member's name takes its place: first as a learner, and, asked again when it
+	//! has caught up, with the role of the old one, which leaves in the same step.
+	Replace = 5,
+};
+
+struct MemberChange {
+	MemberAction action = MemberAction::Add;
+	std::string name;
+	//! Add and Replace: what the asked node knows of the one that wants to join. Incarnation 0 = nothing.
+	uint64_t incarnation = 0;
+	std::string host;
+	uint16_t port = 0;
+};
+
+//! What the leader knows when it decides.
+struct MemberView {
+	const raft::CoreStatus &core;
+	const std::vector<MemberEntry> &members;
+	std::optional<Applicant> applicant; //! of the change's name
+	MonotonicNs now = 0;
+	MonotonicNs election_timeout = 0;
+};
+
+struct MemberPlan {
+	//! NotFound, AlreadyExists, InvalidArgument: the wish cannot be fulfilled. Unavailable: not now (a member is not
+	//! heard of or too far behind, or the group would lose its quorum). Each with the fix.
+	Status status;
+	//! Nothing to do: `words` say why.
+	bool is_done = false;
+	//! The leader itself would lose its vote: it hands over first.
+	bool needs_handover = false;
+	std::vector<raft::NodeId> voters;
+	std::vector<raft::NodeId> learners;
+	std::map<raft::NodeId, std::string> notes;
+	//! What has happened when the change is done.
+	std::string words;
+};
+
+MemberPlan PlanMemberChange(const MemberChange &change, const MemberView &view);
+
+//! The same lists with the addresses that members call themselves by; nothing when all are right.
+std::optional<MemberPlan> PlanAddressUpdate(const raft::Membership &membership,
+                                            const std::map<raft::NodeId, MemberRecord> &moved);
+
+} // namespace node
+} // namespace quack
