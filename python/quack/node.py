@@ -105,7 +105,9 @@ def _wait(
     """Wait for the signal; report a degraded node once. Returns the reason, if any."""
     reason: str | None = None
     seconds = 0
-    while not stop.wait(1.0):
+    stopping = False
+    while not stopping:
+        stopping = stop.wait(1.0)
         seconds += 1
         if seconds % _TRIM_INTERVAL_S == 0:
             allocator.trim()

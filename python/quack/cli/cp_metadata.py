@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quack.errors import ClusterError, ConfigError
+from quack.cli.options import AsJson, CaFile, Config, TokenFile, Url
+from quack.errors import ConfigError
+
+if TYPE_CHECKING:
+    from quack.cluster.target import Target
 
 app = typer.Typer(help="The replicated catalog of a cluster.", no_args_is_help=True)
 
@@ -48,46 +51,15 @@ def validate(
     typer.echo(f"{len(files)} file{'s' if len(files) != 1 else ''} ok")
 
 
-def _attach(config: pathlib.Path | None, url: str | None, ca_file: pathlib.Path | None) -> str:
-    """Build the ATTACH statement from a node's file, or from --url and QUACK_TOKEN."""
-    if (config is None) == (url is None):
-        raise typer.BadParameter("give exactly one of --config and --url")
-    if config is not None:
-        from quack.config import load_config
+def read_status(target: Target) -> dict[str, Any]:
+    """Attach and read ``quack_raft_status``.
 
-        loaded = load_config(config)
-        mode = loaded.cluster_mode
-        url = f"quack:{mode.advertised_host}:{mode.cp_metadata_port}"
-        token = mode.cp_metadata_token.get_secret_value()
-        ca_file = mode.tls.ca_file if mode.tls else None
-    else:
-        token = os.environ.get("QUACK_TOKEN", "")
-        if not token:
-            raise ConfigError(["QUACK_TOKEN: not set; --url takes the token from the environment"])
-    options = ["TYPE quack", "TOKEN '" + token.replace("'", "''") + "'"]
-    if ca_file is not None:
-        options.append(f"client_ca_file '{ca_file}'")
-    else:
-        options.append("disable_ssl true")
-    return f"ATTACH '{url}' AS cp ({', '.join(options)})"
+    Raises:
+        ClusterError: the node does not answer.
 
-
-def read_status(statement: str) -> dict[str, Any]:
-    """Attach and read ``quack_raft_status``; never raises for an unreachable node."""
-    import duckdb
-
-    from quack.extension import connect
-
-    session = connect()
-    try:
-        session.execute(statement)
-        cursor = session.execute("SELECT * FROM quack_raft_status('cp')")
-        names = [column[0] for column in cursor.description or []]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    except duckdb.Error as error:
-        raise ClusterError(str(error)) from None
-    finally:
-        session.close()
+    """
+    with target.open() as session:
+        rows = session.rows("quack_raft_status")
     root: dict[str, Any] = next((row for row in rows if row["group"] == "root"), {})
     safe = bool(root.get("linearizable_read_safe"))
     return {
@@ -102,17 +74,16 @@ def read_status(statement: str) -> dict[str, Any]:
 
 @app.command()
 def status(
-    config: Annotated[
-        pathlib.Path | None, typer.Option("--config", help="Ask the node of this file.")
-    ] = None,
-    url: Annotated[
-        str | None, typer.Option("--url", help="quack:host:port; token from QUACK_TOKEN.")
-    ] = None,
-    ca_file: Annotated[pathlib.Path | None, typer.Option("--ca-file", help="With --url.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: Config = None,
+    url: Url = None,
+    ca_file: CaFile = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show how one node sees the cluster. Exit code 1 unless it can serve fresh reads."""
-    document = read_status(_attach(config, url, ca_file))
+    from quack.cluster.target import Target as Reached
+
+    document = read_status(Reached.from_options(config, url, ca_file, token_file))
     if as_json:
         typer.echo(json.dumps(document, default=str))
     else:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import sys
 from typing import Annotated
 
 import typer
 
-from quack.cli import certs, cp_metadata
+from quack.cli import certs, cluster, cp_metadata
+from quack.cli.options import AsJson, CaFile, Config, TokenFile, Url
 from quack.errors import ConfigError, QuackError
 
 app = typer.Typer(
@@ -20,6 +22,7 @@ app = typer.Typer(
 )
 app.add_typer(certs.app, name="certs")
 app.add_typer(cp_metadata.app, name="cp-metadata")
+app.add_typer(cluster.app, name="cluster")
 
 
 @app.command()
@@ -42,6 +45,34 @@ def dev(
     from quack.cli.dev import run_dev
 
     raise typer.Exit(run_dev(directory, nodes))
+
+
+@app.command()
+def doctor(
+    config: Config = None,
+    url: Url = None,
+    ca_file: CaFile = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Examine a node, its machine and its peers; every finding with its fix. Exit code 1 on one."""
+    from quack.cluster.target import Target
+    from quack.doctor import examine_config, examine_url
+
+    if (config is None) == (url is None):
+        raise ConfigError(["give exactly one of --config and --url"])
+    if config is not None:
+        report = examine_config(config)
+    else:
+        report = examine_url(Target.from_options(None, url, ca_file, token_file))
+    if as_json:
+        typer.echo(json.dumps(report.as_dict()))
+    else:
+        for finding in report.findings:
+            typer.echo(f"{finding.level:8} {finding.check:12} {finding.subject}: {finding.message}")
+            if finding.fix:
+                typer.echo(f"{'':8} {'':12} fix: {finding.fix}")
+    raise typer.Exit(0 if report.ok else 1)
 
 
 @app.command()

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import yaml
 
 from quack.certs.authority import CertificateAuthority
+from quack.config import load_config, parse_peer
 from quack.errors import ConfigError
 
-__all__ = ["GeneratedNode", "free_ports", "generate_local_configs"]
+__all__ = ["GeneratedNode", "free_ports", "generate_local_configs", "prepare_node"]
 
 
 @dataclass(frozen=True)
@@ -122,3 +123,71 @@ def generate_local_configs(
         _write_private(config_file, yaml.safe_dump(document, sort_keys=False))
         generated.append(GeneratedNode(name, host, port, config_file))
     return generated
+
+
+def prepare_node(
+    folder: pathlib.Path,
+    node_id: str,
+    *,
+    like: pathlib.Path,
+    ca_dir: pathlib.Path | None = None,
+    host: str | None = None,
+    port: int | None = None,
+) -> GeneratedNode:
+    """Write the file of a node that will join the cluster of another node's file.
+
+    The folder then holds ``<node_id>.yaml`` and ``<node_id>/`` with the node id and, when the
+    authority is at hand, the certificate; without it the file names where the certificate goes.
+
+    Args:
+        folder: created when missing.
+        node_id: name of the new node.
+        like: file of a member: cluster id, token, peers and settings come from it.
+        ca_dir: folder of ``ca.pem`` and ``ca.key``.
+        host: address others dial; default: that of ``like``.
+        port: default: a free one.
+
+    Raises:
+        ConfigError: ``like`` has mistakes, the name is taken, or the file exists.
+
+    """
+    member = load_config(like, check_files=False)
+    config_file = folder / f"{node_id}.yaml"
+    if config_file.exists():
+        raise ConfigError([f"{config_file}: exists already; choose another folder or name"])
+    taken = [peer.node_id for peer in member.peers()]
+    if node_id in taken:
+        raise ConfigError(
+            [
+                f"{node_id}: is a member of {like} already; to give it a new disk, start it with "
+                f"its own file and an empty data_dir: quack cluster node replace {node_id}"
+            ]
+        )
+    document = yaml.safe_load(like.read_text())
+    mode = document["cluster_mode"]
+    chosen_host = host or member.cluster_mode.advertised_host
+    chosen_port = port or free_ports(1)[0]
+    own_peer = f"{node_id}:learner=quack:{chosen_host}:{chosen_port}"
+    parse_peer(own_peer)
+    mode["cluster_id"] = member.cluster_id()
+    mode["node_id_path"] = f"{node_id}/node_id"
+    mode["advertised_host"] = chosen_host
+    if "listen_host" in mode:
+        mode["listen_host"] = chosen_host
+    mode["cp_metadata_port"] = chosen_port
+    mode["cp_metadata_peers"] = [*mode["cp_metadata_peers"], own_peer]
+    document["data_dir"] = f"{node_id}/data"
+    home = folder / node_id
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "node_id").write_text(node_id + "\n")
+    if mode.get("tls") is not None:
+        mode["tls"] = {
+            "cert_file": f"{node_id}/{node_id}.pem",
+            "key_file": f"{node_id}/{node_id}.key",
+            "ca_file": f"{node_id}/ca.pem",
+        }
+        if ca_dir is not None:
+            authority = CertificateAuthority.open(ca_dir)
+            authority.issue_node(home, node_id, hosts=[chosen_host, "localhost", "127.0.0.1"])
+    _write_private(config_file, yaml.safe_dump(document, sort_keys=False))
+    return GeneratedNode(node_id, chosen_host, chosen_port, config_file)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -94,8 +96,6 @@ def test_directory_that_is_a_file(tmp_path):
 
 
 def test_start_twice_and_stop_twice(tmp_path):
-    import json
-
     node = make_single(tmp_path).start()
     other = single_parameters(tmp_path, data_dir=str(tmp_path / "other"))
     text = json.dumps(other).replace("'", "''")
@@ -135,3 +135,33 @@ def test_restart_after_kill_keeps_everything(tmp_path):
     assert node.session().query("SELECT count(*), sum(i) FROM survivors") == [(20, 190)]
     node.parameters["port"] = node.parameters["peers"][0]["port"] = free_port()
     node.stop()
+
+
+def test_a_directory_without_its_log_does_not_vote_again(tmp_path):
+    node = make_single(tmp_path).start()
+    node.wait_ready()
+    node.stop()
+    for part in ("log", "catalog"):
+        shutil.rmtree(tmp_path / "data" / part)
+    message = refused(node)
+    assert "votes are lost" in message and "quack cluster node replace n0" in message
+
+
+def test_every_directory_has_an_incarnation_of_its_own(tmp_path):
+    seen = set()
+    for number in range(2):
+        node = make_single(tmp_path / str(number)).start()
+        node.wait_ready()
+        identity = json.loads((tmp_path / str(number) / "data" / "identity.json").read_text())
+        assert identity["formed"] is True
+        ((shown,),) = node.sql("SELECT incarnation FROM quack_members()")
+        assert shown == identity["incarnation"]
+        seen.add(shown)
+        node.stop()
+        node.start()
+        node.wait_ready()
+        assert node.sql("SELECT incarnation FROM quack_members()") == [[shown]]
+        node.stop()
+    assert len(seen) == 2
+    (tmp_path / "0" / "data" / "identity.json").write_text('{"format": 1}')
+    assert "format 1" in refused(make_single(tmp_path / "0"))

@@ -1,0 +1,195 @@
+"""Changes of members, carried through to their end: learners first, one step at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from quack.cluster.target import Target
+from quack.errors import ClusterError, code_of
+
+__all__ = ["MemberOperations"]
+
+#: Codes of refusals that time or another node may cure.
+_CURABLE = {"unavailable", "conflict", "overloaded", "deadline_exceeded", "outcome_unknown"}
+_PAUSE_S = 0.25
+#: Seconds for a look at one node.
+_LOOK_S = 5.0
+
+Progress = Callable[[str], None]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0]
+
+
+class MemberOperations:
+    """Member commands against a cluster, with progress and one deadline for all steps.
+
+    Args:
+        target: any nodes of the cluster; the leader is found from there.
+        timeout_s: for the whole operation.
+        progress: gets one line whenever something changes.
+
+    """
+
+    def __init__(self, target: Target, timeout_s: float, progress: Progress) -> None:
+        self._target = target
+        self._deadline = time.monotonic() + timeout_s
+        self._timeout_s = timeout_s
+        self._progress = progress
+        self._last = ""
+
+    def _members_at(self, target: Target) -> list[dict[str, Any]]:
+        with target.open(timeout_s=_LOOK_S) as session:
+            return session.rows("quack_members")
+
+    def _look(self) -> tuple[Target, list[dict[str, Any]]]:
+        """Find the leader, or else a member; returns it with its view.
+
+        Raises:
+            ClusterError: no host answers as a member; with what each said.
+
+        """
+        words: list[str] = []
+        fallback: tuple[Target, list[dict[str, Any]]] | None = None
+        asked: set[str] = set()
+        hosts = [target.hosts for target in self._target.each()]
+        while hosts:
+            host = hosts.pop(0)
+            if host in asked:
+                continue
+            asked.add(host)
+            target = self._target.at(host)
+            try:
+                rows = self._members_at(target)
+            except ClusterError as error:
+                words.append(f"{host}: {_first_line(error)}")
+                continue
+            # Its own view has lags only on the leader itself.
+            if any(row["is_leader"] and row["lag"] is not None for row in rows):
+                return target, rows
+            hosts[:0] = [str(row["address"]) for row in rows if row["is_leader"]]
+            if any(row["role"] == "voter" for row in rows):
+                fallback = fallback or (target, rows)
+            else:
+                words.append(f"{host}: is no member of a formed cluster")
+        if fallback is None:
+            raise ClusterError(f"{'; '.join(words) or 'no node answers'} [quack:unavailable]")
+        return fallback
+
+    def members(self) -> list[dict[str, Any]]:
+        """Return the rows of ``quack_members()``, from the leader when there is one: it knows lags.
+
+        Raises:
+            ClusterError: no member answers.
+
+        """
+        return self._look()[1]
+
+    def call(self, function: str, node_id: str, *, wait_for_node: bool = False) -> str:
+        """Call a member function until it succeeds, meets an obstacle that stays, or time is up.
+
+        Args:
+            function: name of the SQL function.
+            node_id: its argument.
+            wait_for_node: also wait for the node to ask to join.
+
+        Raises:
+            ClusterError: with the last refusal.
+
+        """
+        while True:
+            try:
+                with self._look()[0].open() as session:
+                    words = str(session.rows(function, node_id)[0]["result"])
+                self._say(words)
+                return words
+            except ClusterError as error:
+                code = code_of(error)
+                waits = wait_for_node and code == "not_found"
+                if code not in _CURABLE and not waits:
+                    raise
+                self._say(_first_line(error))
+                self._pause(error)
+
+    def wait_caught_up(self, node_id: str) -> None:
+        """Wait until the leader sees the newest member of that name follow closely.
+
+        Raises:
+            ClusterError: time is up; says how far it got.
+
+        """
+        while True:
+            words = f"node '{node_id}' is not a learner yet"
+            try:
+                rows = [row for row in self.members() if row["node_id"] == node_id]
+            except ClusterError as error:
+                rows, words = [], _first_line(error)
+            for row in rows:
+                if row["role"] != "learner":
+                    continue
+                lag = row["lag"]
+                if row["match_index"] and lag is not None and lag <= 500:
+                    return
+                words = f"node '{node_id}' catches up: "
+                words += f"{lag} entries behind" if lag is not None else "asking the leader"
+                if row["state"] == "snapshot":
+                    words += ", receives a snapshot"
+                if row["last_error"]:
+                    words += f"; {row['last_error']}"
+            self._say(words)
+            self._pause(ClusterError(words))
+
+    def add(self, node_id: str, *, voter: bool = True) -> str:
+        """Let a waiting node in as a learner and, unless told otherwise, make it a voter."""
+        words = self.call("quack_member_add", node_id, wait_for_node=True)
+        if not voter or ("already" in words and "voter" in words):
+            return words
+        self.wait_caught_up(node_id)
+        return self.promote(node_id)
+
+    def promote(self, node_id: str) -> str:
+        """Make a learner a voter as soon as it has caught up."""
+        return self.call("quack_member_promote", node_id)
+
+    def demote(self, node_id: str) -> str:
+        """Make a voter a learner."""
+        return self.call("quack_member_demote", node_id)
+
+    def remove(self, node_id: str) -> str:
+        """Remove a member; a leader hands over first."""
+        return self.call("quack_member_remove", node_id)
+
+    def replace(self, node_id: str) -> str:
+        """Put the node that comes with an empty disk in the place of the one of that name."""
+        words = self.call("quack_member_replace", node_id, wait_for_node=True)
+        if "ask again" not in words:
+            return words
+        self.wait_caught_up(node_id)
+        return self.call("quack_member_replace", node_id)
+
+    def step_down(self, preferred: str | None) -> dict[str, str]:
+        """Hand leadership over.
+
+        Returns:
+            ``result`` in words and ``leader_id``.
+
+        Raises:
+            ClusterError: why nobody else leads.
+
+        """
+        with self._look()[0].open() as session:
+            row = session.rows("quack_transfer_leadership", preferred)[0]
+        return {"result": str(row["result"]), "leader_id": str(row["leader_id"])}
+
+    def _say(self, words: str) -> None:
+        if words != self._last:
+            self._progress(words)
+        self._last = words
+
+    def _pause(self, error: ClusterError) -> None:
+        if time.monotonic() + _PAUSE_S > self._deadline:
+            raise ClusterError(f"not done within {self._timeout_s:.0f} s: {error}") from error
+        time.sleep(_PAUSE_S)
