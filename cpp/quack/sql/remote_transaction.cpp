@@ -403,7 +403,13 @@ std::unique_ptr<RemoteStream> RemoteTransaction::RunAutocommit(ClientContext &co
 			cluster->MoveOn(node_session->endpoint);
 		}
 		if (attempt.is_error && !node_session->lost) {
-			cluster->Release(node_session);
+			// A session kept idle is taken first: on a node that was left (latched, removed, cut off) it would bring
+			// every further attempt back there. One that is merely busy keeps it, or logins would add to its load.
+			if (attempt.conflict || attempt.retry_after_ms > 0) {
+				cluster->Release(node_session);
+			} else {
+				cluster->Discard(node_session);
+			}
 			if (!PauseMs(std::max(pause_ms, attempt.retry_after_ms), budget)) {
 				return Interrupted(context, what, request_id);
 			}
