@@ -150,6 +150,7 @@ def test_a_directory_without_its_log_does_not_vote_again(tmp_path):
 def test_every_directory_has_an_incarnation_of_its_own(tmp_path):
     seen = set()
     for number in range(2):
+        (tmp_path / str(number)).mkdir()
         node = make_single(tmp_path / str(number)).start()
         node.wait_ready()
         identity = json.loads((tmp_path / str(number) / "data" / "identity.json").read_text())
