@@ -5,6 +5,7 @@
 
 #include "duckdb/common/exception.hpp"
 #include "duckdb/main/attached_database.hpp"
+#include "duckdb/storage/data_table.hpp"
 #include "duckdb/transaction/duck_transaction_manager.hpp"
 #include "quack/common/log.hpp"
 
@@ -17,11 +18,14 @@ namespace {
 constexpr uint64_t BATCH_ROWS_MAX = 65536;
 constexpr size_t BATCH_BYTES_MAX = 16 * 1024 * 1024;
 constexpr size_t BATCH_ENTRIES_MAX = 4096;
-//! A local transaction that still holds what an entry needs after this many evictions means a bug.
-constexpr int EVICTION_ATTEMPTS = 50;
+//! Something local that still holds what an entry needs after this long means a bug.
+constexpr MonotonicNs EVICTION_LIMIT = 20 * NS_PER_SECOND;
 //! From these attempts on, writers of any table, respectively all transactions are evicted.
 constexpr int EVICT_ALL_WRITERS = 2;
 constexpr int EVICT_READERS = 5;
+//! From this attempt on nothing local can be the reason.
+constexpr int RESTORE_TABLES = 8;
+constexpr auto EVICTION_PAUSE = std::chrono::milliseconds(1);
 
 //! An index build gives local snapshots that block it this long to end, then evicts them.
 constexpr MonotonicNs OLD_SNAPSHOT_PATIENCE = 500 * NS_PER_MS;
@@ -128,7 +132,9 @@ Status Applier::Apply(const std::vector<node::CommittedEntry> &entries) {
 
 Result<size_t> Applier::ApplySome(const std::vector<node::CommittedEntry> &entries, size_t begin) {
 	auto limit = entries.size();
-	int evictions = 0;
+	int conflicts = 0;
+	SystemClock clock;
+	auto start = clock.Now();
 	GateScope gate(core.transactions);
 	auto status = DecodeAt(entries, begin);
 	if (!status.IsOk()) {
@@ -139,7 +145,7 @@ Result<size_t> Applier::ApplySome(const std::vector<node::CommittedEntry> &entri
 			if (decoded[begin] && decoded[begin]->header.has_ddl) {
 				AwaitOldSnapshots(*decoded[begin], [&]() { gate.Close(); });
 			}
-			attempt_tables.clear();
+			attempt_objects.clear();
 			return Attempt(entries, begin, limit);
 		} catch (Stop &stop) {
 			if (stop.position == begin) {
@@ -153,11 +159,11 @@ Result<size_t> Applier::ApplySome(const std::vector<node::CommittedEntry> &entri
 			return failure;
 		} catch (std::exception &exception) {
 			duckdb::ErrorData error(exception);
-			if (Classify(error) != Failure::LocalConflict || ++evictions > EVICTION_ATTEMPTS) {
+			if (Classify(error) != Failure::LocalConflict || clock.Now() - start > EVICTION_LIMIT) {
 				return Status(ErrorCode::Internal, error.Message());
 			}
 			gate.Close();
-			EvictLocal(evictions);
+			OnLocalConflict(++conflicts);
 		}
 	}
 }
@@ -288,9 +294,9 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 		                                              "it reached the log");
 	} else if (outcome.status.IsOk()) {
 		for (auto &effect : entry.effects) {
-			attempt_tables.insert(effect.object.Key());
+			attempt_objects[effect.object.Key()] = effect.object;
 			for (auto &name : effect.touched) {
-				attempt_tables.insert(name.Key());
+				attempt_objects[name.Key()] = name;
 			}
 		}
 		EffectApplier effects(session, entry);
@@ -474,6 +480,37 @@ void Applier::Publish(Staged &staged) {
 	core.DeliverOutcomes(staged.outcomes);
 }
 
+void Applier::OnInstalled() {
+	row_changes.clear(); // commit numbers of the attachment that is gone
+}
+
+void Applier::OnLocalConflict(int attempt) {
+	EvictLocal(attempt);
+	if (attempt >= EVICT_READERS) {
+		std::this_thread::sleep_for(EVICTION_PAUSE);
+	}
+	if (attempt >= RESTORE_TABLES && core.transactions.IsEmpty()) {
+		RestoreMainTables();
+	}
+}
+
+//! DuckDB 2.0.1 marks a table as altered before its ALTER is entered into the catalog; an ALTER that then meets a
+//! conflict leaves the mark behind, and nobody can write the table any more. When no local transaction is left, what
+//! the catalog shows is the table.
+void Applier::RestoreMainTables() {
+	ApplySession session(core);
+	for (auto &object : attempt_objects) {
+		try {
+			auto &storage = *session.Table(object.second).storage;
+			if (!storage.IsMainTable()) {
+				storage.SetAsMainTable();
+				Log(LogLevel::Warn, "catalog", "table_mark_restored", {{"table", object.second.ToString()}});
+			}
+		} catch (Rejected &) { // NOLINT: not a table, or a new one
+		}
+	}
+}
+
 void Applier::EvictLocal(int attempt) {
 	auto database = core.Attached();
 	if (!database) {
@@ -482,7 +519,9 @@ void Applier::EvictLocal(int attempt) {
 	EvictionScope scope;
 	scope.readers_too = attempt >= EVICT_READERS;
 	if (attempt < EVICT_ALL_WRITERS) {
-		scope.tables = attempt_tables;
+		for (auto &object : attempt_objects) {
+			scope.tables.insert(object.first);
+		}
 	}
 	auto evicted = core.transactions.Evict(*database, scope,
 	                                       Status(ErrorCode::Conflict,

@@ -17,6 +17,8 @@ public:
 	}
 	//! See node::StateMachine::Apply.
 	Status Apply(const std::vector<node::CommittedEntry> &entries);
+	//! The catalog file was replaced.
+	void OnInstalled();
 
 private:
 	//! What one DuckDB transaction will have changed; becomes core.state after its commit.
@@ -59,7 +61,9 @@ private:
 	void StageSequence(const DecodedEntry &entry, raft::LogIndex index, SequenceMove move, Staged &staged);
 	void Publish(Staged &staged);
 	raft::LogIndex ObjectVersion(const std::string &key) const;
+	void OnLocalConflict(int attempt);
 	void EvictLocal(int attempt);
+	void RestoreMainTables();
 	void AwaitOldSnapshots(const DecodedEntry &entry, const std::function<void()> &close_gate);
 	void NoteRowChanges(const Staged &staged);
 	void CompactWhenLong();
@@ -68,8 +72,8 @@ private:
 	//! Of the current Apply call.
 	std::vector<std::unique_ptr<DecodedEntry>> decoded;
 	std::map<size_t, Status> rejections;
-	//! Keys of what the current attempt writes.
-	std::set<std::string> attempt_tables;
+	//! What the current attempt writes, by key.
+	std::map<std::string, ObjectName> attempt_objects;
 	uint64_t rows_since_compaction = 0;
 	//! DuckDB commit number of the last delete or update of a table.
 	std::unordered_map<std::string, uint64_t> row_changes;

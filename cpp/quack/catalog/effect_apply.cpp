@@ -126,16 +126,12 @@ void EffectApplier::Update(const Effect &effect, std::vector<LocatedBatch> &batc
 	auto &table = session.Table(effect.object);
 	duckdb::vector<duckdb::LogicalType> new_types;
 	duckdb::vector<duckdb::PhysicalIndex> columns;
+	bool is_indexed = false;
 	for (auto column : effect.columns) {
 		if (column >= table.types.size()) {
 			throw duckdb::SerializationException("log entry updates a column that its table does not have");
 		}
-		if (table.indexed_columns.count(column) != 0) {
-			// DataTable::Update would leave the index stale, without a word. DuckDB plans such an update as delete and
-			// insert, and an index created since then has already made Applier::Check reject the entry.
-			throw duckdb::InternalException("apply: in-place update of an indexed column of table \"%s\"",
-			                                effect.object.ToString());
-		}
+		is_indexed = is_indexed || table.indexed_columns.count(column) != 0;
 		new_types.push_back(table.types[column]);
 		columns.emplace_back(column);
 	}
@@ -143,10 +139,29 @@ void EffectApplier::Update(const Effect &effect, std::vector<LocatedBatch> &batc
 		duckdb::DataChunk new_rows;
 		DecodeChunk(effect.batches[i].new_rows, new_types, new_rows);
 		rows += new_rows.size();
+		if (is_indexed) {
+			ReplaceRows(table, batches[i], columns, new_rows);
+			continue;
+		}
 		auto row_ids = RowIdVector(batches[i].row_ids);
 		auto state = table.storage->InitializeUpdate(*table.entry, session.Context(), {});
 		table.storage->Update(*state, session.Context(), *table.entry, row_ids, columns, new_rows);
 	}
+}
+
+//! Update as delete and insert. DataTable::Update would leave an index on the columns stale, without a word. The
+//! executing node plans such updates this way too, except in the transaction that declares the index.
+void EffectApplier::ReplaceRows(ApplyTable &table, LocatedBatch &batch,
+                                const duckdb::vector<duckdb::PhysicalIndex> &columns, duckdb::DataChunk &new_values) {
+	DeleteRows(table, batch);
+	duckdb::DataChunk replaced;
+	replaced.InitializeEmpty(table.types);
+	replaced.Reference(*batch.old_rows);
+	for (size_t i = 0; i < columns.size(); i++) {
+		replaced.data[columns[i].index].Reference(new_values.data[i]);
+	}
+	session.Append(table, replaced);
+	session.FinishAppends();
 }
 
 void EffectApplier::Sequence(const Effect &effect) {

@@ -44,6 +44,8 @@ private:
 	void Delete(const Effect &effect, std::vector<LocatedBatch> &batches);
 	void Update(const Effect &effect, std::vector<LocatedBatch> &batches);
 	void DeleteRows(ApplyTable &table, LocatedBatch &batch);
+	void ReplaceRows(ApplyTable &table, LocatedBatch &batch, const duckdb::vector<duckdb::PhysicalIndex> &columns,
+	                 duckdb::DataChunk &new_values);
 	void Sequence(const Effect &effect);
 
 	ApplySession &session;

@@ -1,6 +1,8 @@
 #include "quack/catalog/private_access.hpp"
 
 #include "duckdb/execution/index/art/art_key.hpp"
+#include "duckdb/main/active_query_context.hpp"
+#include "duckdb/main/client_context.hpp"
 
 namespace quack {
 namespace catalog {
@@ -43,6 +45,18 @@ struct StateOf {
 };
 template struct Expose<StateOf, &duckdb::SequenceCatalogEntry::state>;
 
+struct ActiveQueryOf {
+	using type = duckdb::unique_ptr<duckdb::ActiveQueryContext> duckdb::ClientContext::*;
+	friend type Get(ActiveQueryOf);
+};
+template struct Expose<ActiveQueryOf, &duckdb::ClientContext::active_query>;
+
+struct SessionLock {
+	using type = duckdb::mutex duckdb::ClientContext::*;
+	friend type Get(SessionLock);
+};
+template struct Expose<SessionLock, &duckdb::ClientContext::context_lock>;
+
 } // namespace
 
 duckdb::UndoBufferAllocator &UndoRecordsOf(duckdb::DuckTransaction &transaction) {
@@ -60,6 +74,14 @@ bool SearchIndex(const duckdb::ART &index, const duckdb::ARTKey &key, duckdb::id
 
 duckdb::shared_ptr<duckdb::SequenceState> SequenceStateOf(duckdb::SequenceCatalogEntry &sequence) {
 	return sequence.*Get(StateOf());
+}
+
+duckdb::mutex &SessionLockOf(duckdb::ClientContext &context) {
+	return context.*Get(SessionLock());
+}
+
+bool HasActiveQuery(const duckdb::ClientContext &context) {
+	return (context.*Get(ActiveQueryOf())) != nullptr;
 }
 
 } // namespace catalog

@@ -1,4 +1,4 @@
-//! The four members of DuckDB that capture and apply need and DuckDB 2.0.1 does not export. Reached by explicit
+//! The members of DuckDB that capture, apply and eviction need and DuckDB 2.0.1 does not export. Reached by explicit
 //! instantiation of a template, which C++ exempts from access checks ([temp.spec.general]/6): no patched DuckDB.
 #pragma once
 
@@ -21,6 +21,11 @@ bool SearchIndex(const duckdb::ART &index, const duckdb::ARTKey &key, duckdb::id
                  std::set<duckdb::row_t> &row_ids);
 //! Shared by all versions of the sequence; outlives its catalog entry.
 duckdb::shared_ptr<duckdb::SequenceState> SequenceStateOf(duckdb::SequenceCatalogEntry &sequence);
+//! The session's lock.
+duckdb::mutex &SessionLockOf(duckdb::ClientContext &context);
+//! Under the session's lock: a query has begun and was not ended yet. Until its end worker threads use the session's
+//! transaction without the lock.
+bool HasActiveQuery(const duckdb::ClientContext &context);
 
 } // namespace catalog
 } // namespace quack

@@ -104,7 +104,9 @@ Status ReplicatedDatabase::InstallSnapshot(const std::string &path) {
 	if (core->closing) {
 		return Status(ErrorCode::Unavailable, "the database is closed");
 	}
-	return InstallFile(*core, core, path);
+	auto status = InstallFile(*core, core, path);
+	applier->OnInstalled();
+	return status;
 }
 
 std::optional<CommitOutcome> ReplicatedDatabase::Outcome(const RequestId &id) const {

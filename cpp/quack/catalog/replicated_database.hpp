@@ -92,7 +92,10 @@ public:
 	//! Used by eviction only, around the steps that abort the transaction.
 	void Doom(Status status);
 	void DoomDelivered();
+	//! Interrupts the running statement, unless it ends the transaction by itself (COMMIT, ROLLBACK): false.
+	bool InterruptForEviction(duckdb::ClientContext &context);
 	void TransactionBegin(duckdb::MetaTransaction &transaction, duckdb::ClientContext &context) override;
+	void QueryBegin(duckdb::ClientContext &context) override;
 
 private:
 	mutable std::mutex lock;
@@ -104,6 +107,7 @@ private:
 	std::optional<CommitOutcome> last_commit;
 	Status doomed;
 	bool doom_in_progress = false;
+	bool is_ending_transaction = false; //! the latest statement is COMMIT or ROLLBACK
 };
 
 //! One row of quack_state_hash(): an order-independent hash over the bit-exact values of one table or, for other

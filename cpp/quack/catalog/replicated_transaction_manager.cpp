@@ -50,9 +50,7 @@ duckdb::Transaction &ReplicatedTransactionManager::StartTransaction(duckdb::Clie
 }
 
 void ReplicatedTransactionManager::RollbackTransaction(duckdb::Transaction &transaction) {
-	auto &duck_transaction = transaction.Cast<duckdb::DuckTransaction>();
-	// After the base call the object is gone; its address may be reused at once, so it leaves the registry first.
-	core->transactions.Remove(duck_transaction);
+	EndingScope ending(core->transactions, transaction.Cast<duckdb::DuckTransaction>());
 	DuckTransactionManager::RollbackTransaction(transaction);
 }
 
@@ -67,7 +65,7 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitTransaction(duckdb::Client
 		return Fail(context, transaction, doomed);
 	}
 	if (!transaction.ChangesMade()) {
-		core->transactions.Remove(transaction);
+		EndingScope ending(core->transactions, transaction);
 		return DuckTransactionManager::CommitTransaction(context, transaction_p);
 	}
 	return CommitReplicated(context, transaction);
@@ -97,7 +95,7 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 	try {
 		Capture(transaction).Run(effects);
 		if (effects.Count() == 0) {
-			core->transactions.Remove(transaction);
+			EndingScope ending(core->transactions, transaction);
 			return DuckTransactionManager::CommitTransaction(context, transaction);
 		}
 		header.request_id = session.TakeRequestId(&header.base_index);

@@ -3,6 +3,7 @@
 
 #include <sys/random.h>
 
+#include "duckdb/common/string_util.hpp"
 #include "duckdb/main/client_context.hpp"
 #include "quack/catalog/replicated_database.hpp"
 
@@ -20,6 +21,17 @@ int HexValue(char digit) {
 		return digit - '0';
 	}
 	return digit >= 'a' && digit <= 'f' ? digit - 'a' + 10 : -1;
+}
+
+//! The first word of the statement is one of those.
+bool EndsTransaction(const std::string &statement) {
+	auto begin = statement.find_first_not_of(" \t\r\n(");
+	if (begin == std::string::npos) {
+		return false;
+	}
+	auto end = statement.find_first_of(" \t\r\n;", begin);
+	auto word = duckdb::StringUtil::Lower(statement.substr(begin, end == std::string::npos ? end : end - begin));
+	return word == "commit" || word == "rollback" || word == "end" || word == "abort";
 }
 
 } // namespace
@@ -154,6 +166,23 @@ void SessionState::Doom(Status status) {
 void SessionState::DoomDelivered() {
 	std::lock_guard<std::mutex> guard(lock);
 	doom_in_progress = false;
+}
+
+bool SessionState::InterruptForEviction(duckdb::ClientContext &context) {
+	std::lock_guard<std::mutex> guard(lock);
+	if (!is_ending_transaction) {
+		context.Interrupt();
+	}
+	return !is_ending_transaction;
+}
+
+void SessionState::QueryBegin(duckdb::ClientContext &context) {
+	bool is_ending = EndsTransaction(context.GetCurrentQuery());
+	std::lock_guard<std::mutex> guard(lock);
+	is_ending_transaction = is_ending;
+	if (is_ending && doom_in_progress) {
+		context.ClearInterrupt(); // was meant for the statement before
+	}
 }
 
 void SessionState::TransactionBegin(duckdb::MetaTransaction &, duckdb::ClientContext &) {

@@ -7,6 +7,7 @@
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/transaction/meta_transaction.hpp"
 #include "duckdb/transaction/transaction_manager.hpp"
+#include "quack/catalog/private_access.hpp"
 #include "quack/catalog/replicated_database.hpp"
 
 namespace quack {
@@ -23,7 +24,8 @@ constexpr MonotonicNs CANCEL_AFTER = 200 * NS_PER_MS;
 //! Interrupts a session again and again while it lives: a statement that starts clears the flag.
 class Interrupter {
 public:
-	explicit Interrupter(duckdb::ClientContext &context_p) : context(context_p), thread([this]() { Run(); }) {
+	explicit Interrupter(duckdb::ClientContext &context_p)
+	    : context(context_p), session(SessionState::Get(context_p)), thread([this]() { Run(); }) {
 	}
 	~Interrupter() {
 		Stop();
@@ -40,11 +42,12 @@ private:
 	void Run() {
 		std::unique_lock<std::mutex> guard(lock);
 		while (!changed.wait_for(guard, INTERRUPT_AFTER, [this]() { return stopped; })) {
-			context.Interrupt();
+			session.InterruptForEviction(context);
 		}
 	}
 
 	duckdb::ClientContext &context;
+	SessionState &session;
 	std::mutex lock;
 	std::condition_variable changed;
 	bool stopped = false;
@@ -58,32 +61,33 @@ void EndRunningQuery(duckdb::ClientContext &context) {
 }
 
 //! Under the session's lock, rolls the victim back and puts an empty transaction in its place, so that the session's
-//! COMMIT comes to us and hears of its doom. False when a query runs: the lock is free between the steps of a query
-//! while worker threads go on using its transaction, so the query must end first; it is told to.
-bool ReplaceTransaction(duckdb::AttachedDatabase &database, duckdb::ClientContext &context,
-                        duckdb::DuckTransaction *victim) {
-	bool done = true;
+//! COMMIT comes to us and hears of its doom. When a query has begun and not ended, nothing is done: the lock is free
+//! between its steps while worker threads use its transaction (COMMIT itself may run on one). It must end first, and is
+//! told to.
+enum class Replaced : uint8_t { Yes, QueryRuns, QueryEndsTransaction };
+Replaced ReplaceTransaction(duckdb::AttachedDatabase &database, duckdb::ClientContext &context,
+                            duckdb::DuckTransaction *victim) {
 	Interrupter interrupter(context);
-	auto replace = [&]() {
-		interrupter.Stop();
-		context.ClearInterrupt();
-		auto &meta = duckdb::MetaTransaction::Get(context);
-		auto current = meta.TryGetTransaction(database);
-		if (!current || current.get() != victim) {
-			return; // it ended with its query
-		}
-		if (meta.GetActiveQuery() != duckdb::MAXIMUM_QUERY_ID) {
-			done = false;
-			context.Interrupt();
-			return;
-		}
-		database.GetTransactionManager().RollbackTransaction(*current);
-		meta.RemoveTransaction(database);
-		NoBarrierScope no_barrier;
-		meta.GetTransaction(database);
-	};
-	context.RunFunctionInTransaction(replace, false);
-	return done;
+	std::lock_guard<duckdb::mutex> session_lock(SessionLockOf(context));
+	interrupter.Stop();
+	if (HasActiveQuery(context)) {
+		auto interrupted = SessionState::Get(context).InterruptForEviction(context);
+		return interrupted ? Replaced::QueryRuns : Replaced::QueryEndsTransaction;
+	}
+	context.ClearInterrupt();
+	if (!context.transaction.HasActiveTransaction()) {
+		return Replaced::Yes; // it ended with its query
+	}
+	auto &meta = context.transaction.ActiveTransaction();
+	auto current = meta.TryGetTransaction(database);
+	if (!current || current.get() != victim) {
+		return Replaced::Yes;
+	}
+	database.GetTransactionManager().RollbackTransaction(*current);
+	meta.RemoveTransaction(database);
+	NoBarrierScope no_barrier;
+	meta.GetTransaction(database);
+	return Replaced::Yes;
 }
 
 bool InScope(duckdb::DuckTransaction &transaction, const OpenTransaction &open, const EvictionScope &scope) {
@@ -133,12 +137,23 @@ OpenTransaction TransactionRegistry::BeginCommit(duckdb::DuckTransaction &transa
 	return found->second;
 }
 
-void TransactionRegistry::Remove(duckdb::DuckTransaction &transaction) {
+void TransactionRegistry::BeginEnding(duckdb::DuckTransaction &transaction) {
+	std::lock_guard<std::mutex> guard(lock);
+	open_transactions.erase(&transaction);
+	ending++;
+}
+
+void TransactionRegistry::EndingDone() {
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		open_transactions.erase(&transaction);
+		ending--;
 	}
 	changed.notify_all();
+}
+
+bool TransactionRegistry::IsEmpty() {
+	std::lock_guard<std::mutex> guard(lock);
+	return open_transactions.empty() && ending == 0;
 }
 
 void TransactionRegistry::NoteWrite(duckdb::DuckTransaction &transaction, const std::string &table) {
@@ -185,7 +200,7 @@ size_t TransactionRegistry::Evict(duckdb::AttachedDatabase &database, const Evic
 	for (auto &victim : victims) {
 		evicted += EvictOne(database, *victim.first, victim.second, reason) ? 1 : 0;
 	}
-	WaitForCommitting();
+	WaitForEnding();
 	return evicted;
 }
 
@@ -204,8 +219,12 @@ bool TransactionRegistry::EvictOne(duckdb::AttachedDatabase &database, duckdb::C
 	session.Doom(reason);
 	SystemClock clock;
 	auto patience_ends = clock.Now() + CANCEL_AFTER;
-	while (IsOpen(victim) && !ReplaceTransaction(database, context, victim)) {
-		if (clock.Now() > patience_ends) {
+	while (IsOpen(victim)) {
+		auto replaced = ReplaceTransaction(database, context, victim);
+		if (replaced == Replaced::Yes) {
+			break;
+		}
+		if (replaced == Replaced::QueryRuns && clock.Now() > patience_ends) {
 			EndRunningQuery(context);
 		} else {
 			std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -220,15 +239,14 @@ bool TransactionRegistry::IsOpen(duckdb::DuckTransaction *transaction) {
 	return open_transactions.count(transaction) != 0;
 }
 
-void TransactionRegistry::WaitForCommitting() {
+void TransactionRegistry::WaitForEnding() {
 	std::unique_lock<std::mutex> guard(lock);
 	changed.wait(guard, [&]() {
+		bool is_committing = false;
 		for (auto &entry : open_transactions) {
-			if (entry.second.committing) {
-				return false;
-			}
+			is_committing = is_committing || entry.second.committing;
 		}
-		return true;
+		return ending == 0 && !is_committing;
 	});
 }
 

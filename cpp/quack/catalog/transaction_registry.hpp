@@ -56,13 +56,18 @@ public:
 	void Add(duckdb::DuckTransaction &transaction, OpenTransaction open);
 	//! Marks it committing and returns what is known about it.
 	OpenTransaction BeginCommit(duckdb::DuckTransaction &transaction);
-	void Remove(duckdb::DuckTransaction &transaction);
+	//! It ends now. It holds what it held until EndingDone: evictions wait for that. Its address may be reused after.
+	void BeginEnding(duckdb::DuckTransaction &transaction);
+	void EndingDone();
 
 	void NoteWrite(duckdb::DuckTransaction &transaction, const std::string &table);
 
-	//! Aborts open transactions of `database`, and waits for those that are committing. Their sessions see `reason`
+	//! Aborts open transactions of `database`, and waits for those that are ending anyway. Their sessions see `reason`
 	//! (SessionState::Doomed), at the latest at COMMIT. Returns how many were aborted.
 	size_t Evict(duckdb::AttachedDatabase &database, const EvictionScope &scope, const Status &reason);
+
+	//! None is open or ending.
+	bool IsEmpty();
 
 	//! While closed, no local transaction starts: the applier retries and must not lose the race for a row again.
 	void CloseGate();
@@ -74,12 +79,29 @@ private:
 	bool EvictOne(duckdb::AttachedDatabase &database, duckdb::ClientContext &context, duckdb::DuckTransaction *victim,
 	              const Status &reason);
 	bool IsOpen(duckdb::DuckTransaction *transaction);
-	void WaitForCommitting();
+	void WaitForEnding();
 
 	std::mutex lock;
 	std::condition_variable changed;
 	std::unordered_map<duckdb::DuckTransaction *, OpenTransaction> open_transactions;
+	size_t ending = 0;
 	bool gate_closed = false;
+};
+
+//! A transaction ends in DuckDB while this lives.
+class EndingScope {
+public:
+	EndingScope(TransactionRegistry &registry_p, duckdb::DuckTransaction &transaction) : registry(registry_p) {
+		registry.BeginEnding(transaction);
+	}
+	~EndingScope() {
+		registry.EndingDone();
+	}
+	EndingScope(const EndingScope &) = delete;
+	EndingScope &operator=(const EndingScope &) = delete;
+
+private:
+	TransactionRegistry &registry;
 };
 
 } // namespace catalog

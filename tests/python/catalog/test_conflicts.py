@@ -296,3 +296,37 @@ def test_stale_index_danger(cluster: Cluster) -> None:
         replica.con.execute("UPDATE t SET s = 'found' WHERE i = 2")
         replica.command("wait")
         assert replica.rows("SELECT i FROM t WHERE s = 'found'") == [(2,)]
+
+
+def test_lost_mark_of_a_conflicting_alter(cluster: Cluster) -> None:
+    """DuckDB leaves a table marked as altered when an ALTER meets a conflict: it must stay writable all the same."""
+    a, b, _ = cluster.replicas
+    a.con.execute("CREATE TABLE t AS SELECT range i, range::VARCHAR s FROM range(300000)")
+    b.command("wait")
+    errors: list[str] = []
+    slow = "ALTER TABLE t ALTER s TYPE VARCHAR USING md5(md5(md5(repeat(s, 20))))"
+    thread = start(b.session(), slow, errors)
+    probe = b.session()
+    deadline = time.monotonic() + 30
+    while not is_marked_altered(probe):
+        assert thread.is_alive()
+        assert time.monotonic() < deadline
+    a.con.execute("COMMENT ON TABLE t IS 'has the same storage'")
+    thread.join()
+    assert len(errors) == 1
+    a.con.execute("INSERT INTO t VALUES (-1, 'after')")
+    a.con.execute("UPDATE t SET s = 'updated' WHERE i = 1")
+    cluster.assert_equal()
+    b.con.execute("INSERT INTO t VALUES (-2, 'after')")
+    cluster.assert_equal()
+
+
+def is_marked_altered(con: duckdb.DuckDBPyConnection) -> bool:
+    con.execute("BEGIN")
+    try:
+        con.execute("INSERT INTO t VALUES (-1, 'probe')")
+    except duckdb.TransactionException as error:
+        return "altered" in str(error)
+    finally:
+        con.execute("ROLLBACK")
+    return False
