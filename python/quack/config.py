@@ -117,9 +117,15 @@ class NodeConfig(_Strict):
     election_timeout_ms: int = Field(default=500, ge=50, le=60_000)
     heartbeat_interval_ms: int = Field(default=75, ge=5, le=20_000)
     memory_limit_mb: int | None = Field(default=None, ge=64)
-    #: A checkpoint starts after so many applied bytes, or so long after the first change.
+    #: A checkpoint starts after so many applied bytes, so long after the first change, or when
+    #: nothing was applied for so long.
     checkpoint_log_bytes: int | None = Field(default=None, ge=64 * 1024)
     checkpoint_interval_ms: int | None = Field(default=None, ge=100, le=86_400_000)
+    checkpoint_idle_ms: int | None = Field(default=None, ge=100, le=86_400_000)
+    #: A checkpoint that an open transaction holds back aborts writers, respectively any
+    #: transaction, that were open for so long.
+    checkpoint_writer_patience_ms: int | None = Field(default=None, ge=100, le=86_400_000)
+    checkpoint_reader_patience_ms: int | None = Field(default=None, ge=100, le=86_400_000)
     limits: Limits = Limits()
     #: Log kept behind a checkpoint for slow followers; further behind means a snapshot.
     log_tail_bytes: int | None = Field(default=None, ge=0)
@@ -160,7 +166,14 @@ class NodeConfig(_Strict):
             "log_level": self.log_level,
         }
         document.update(self.limits.model_dump(exclude_none=True))
-        for name in ("checkpoint_log_bytes", "checkpoint_interval_ms", "log_tail_bytes"):
+        for name in (
+            "checkpoint_log_bytes",
+            "checkpoint_interval_ms",
+            "checkpoint_idle_ms",
+            "checkpoint_writer_patience_ms",
+            "checkpoint_reader_patience_ms",
+            "log_tail_bytes",
+        ):
             value = getattr(self, name)
             if value is not None:  # else the extension's default
                 document[name] = value

@@ -70,28 +70,6 @@ Status ToStatus(const duckdb::ErrorData &error, bool planned_on_current_catalog)
 	}
 }
 
-//! Keeps local transactions from starting, once closed.
-class GateScope {
-public:
-	explicit GateScope(TransactionRegistry &registry_p) : registry(registry_p) {
-	}
-	~GateScope() {
-		if (closed) {
-			registry.OpenGate();
-		}
-	}
-	GateScope(const GateScope &) = delete;
-	GateScope &operator=(const GateScope &) = delete;
-	void Close() {
-		closed = true;
-		registry.CloseGate();
-	}
-
-private:
-	TransactionRegistry &registry;
-	bool closed = false;
-};
-
 bool ChangesRows(const DecodedEntry &entry) {
 	for (auto &effect : entry.effects) {
 		if (effect.kind == EffectKind::DeleteRows || effect.kind == EffectKind::UpdateRows) {

@@ -26,8 +26,8 @@ namespace quack {
 namespace catalog {
 namespace {
 
-//! One call waits this long for the checkpoint lock: the applier waits too.
-constexpr MonotonicNs CHECKPOINT_WAIT = 200 * NS_PER_MS;
+//! One call waits this long for the checkpoint lock: the applier and new transactions wait too.
+constexpr MonotonicNs CHECKPOINT_WAIT = 100 * NS_PER_MS;
 //! The same after transactions were aborted for it.
 constexpr MonotonicNs CHECKPOINT_WAIT_AFTER_EVICTION = 2 * NS_PER_SECOND;
 
@@ -173,31 +173,34 @@ CheckpointKey TryLock(duckdb::AttachedDatabase &database, MonotonicNs wait) {
 	}
 }
 
+//! Aborts what was open for longer than the patience allows; at the end of the node, everything.
+size_t EvictForCheckpoint(ReplicaCore &core, duckdb::AttachedDatabase &database) {
+	Status reason(ErrorCode::Conflict, "the transaction was open for so long that it blocked a checkpoint; retry");
+	auto now = SystemClock().Now();
+	EvictionScope writers;
+	EvictionScope all;
+	all.readers_too = true;
+	if (!core.closing) {
+		writers.opened_before = std::max<MonotonicNs>(now - core.options.checkpoint_writer_patience, 1);
+		all.opened_before = std::max<MonotonicNs>(now - core.options.checkpoint_reader_patience, 1);
+	}
+	auto evicted = core.transactions.Evict(database, writers, reason) + core.transactions.Evict(database, all, reason);
+	core.local_evictions += evicted;
+	return evicted;
+}
+
 //! The exclusive checkpoint lock. Open writers hold it shared; so do committed updates that an open reader's snapshot
-//! does not see yet. What blocks it for longer than the patience allows is aborted.
+//! does not see yet. Short transactions end by themselves while the gate is closed.
 Result<CheckpointKey> LockForCheckpoint(ReplicaCore &core, duckdb::AttachedDatabase &database) {
 	auto key = TryLock(database, core.closing ? 0 : CHECKPOINT_WAIT);
-	auto now = SystemClock().Now();
-	if (!key) {
-		core.checkpoint_blocked_since = core.checkpoint_blocked_since == 0 ? now : core.checkpoint_blocked_since;
-		auto blocked = now - core.checkpoint_blocked_since;
-		bool evict_readers = core.closing || blocked >= core.options.checkpoint_reader_patience;
-		if (!evict_readers && blocked < core.options.checkpoint_writer_patience) {
-			return Status(ErrorCode::Unavailable,
-			              "checkpoint postponed: an open transaction needs what it would remove");
-		}
-		EvictionScope scope;
-		scope.readers_too = evict_readers;
-		core.local_evictions +=
-		    core.transactions.Evict(database, scope,
-			                        Status(ErrorCode::Conflict,
-			                               "the transaction was open for so long that it blocked a checkpoint; retry"));
+	if (!key && EvictForCheckpoint(core, database) > 0) {
 		key = TryLock(database, CHECKPOINT_WAIT_AFTER_EVICTION);
 	}
 	if (!key) {
-		return Status(ErrorCode::Unavailable, "checkpoint postponed: open readers need what it would remove");
+		core.checkpoints_postponed++;
+		return Status(ErrorCode::Unavailable, "checkpoint postponed; the log is kept until these transactions end: " +
+		                                          core.transactions.DescribeOldest(SystemClock().Now()));
 	}
-	core.checkpoint_blocked_since = 0;
 	return key;
 }
 
@@ -206,20 +209,31 @@ Status CheckpointAttached(ReplicaCore &core) {
 	if (!database) {
 		return Status(ErrorCode::Unavailable, "the catalog is not attached");
 	}
+	SystemClock clock;
+	auto start = clock.Now();
+	GateScope gate(core.transactions);
+	gate.Close();
 	auto lock = LockForCheckpoint(core, *database);
+	if (lock.IsOk()) {
+		// Compacting writes, which the lock would not let through.
+		lock.Value().reset();
+		CompactMeta(core);
+		lock = LockForCheckpoint(core, *database);
+	}
 	if (!lock.IsOk()) {
 		return lock.GetStatus();
 	}
-	SystemClock clock;
-	auto start = clock.Now();
+	gate.Open();
 	auto positions = PositionsOf(core.state);
 	duckdb::Connection connection(core.instance);
 	auto &manager = static_cast<ReplicatedTransactionManager &>(database->GetTransactionManager());
 	connection.context->RunFunctionInTransaction([&]() { manager.WriteCheckpoint(*connection.context); });
+	auto duration_ms = uint64_t((clock.Now() - start) / NS_PER_MS);
+	core.checkpoints++;
+	core.checkpoint_last_ms = duration_ms;
+	core.checkpoint_max_ms = std::max(core.checkpoint_max_ms.load(), duration_ms);
 	std::lock_guard<std::mutex> guard(core.state_lock);
 	core.durable = std::move(positions);
-	core.checkpoints++;
-	core.checkpoint_last_ms = uint64_t((clock.Now() - start) / NS_PER_MS);
 	return Status::Ok();
 }
 
@@ -343,7 +357,6 @@ Status DetachFile(ReplicaCore &core) {
 
 Status WriteCheckpoint(ReplicaCore &core) {
 	try {
-		CompactMeta(core);
 		return CheckpointAttached(core);
 	} catch (std::exception &exception) {
 		return Status(ErrorCode::IoError,

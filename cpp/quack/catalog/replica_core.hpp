@@ -112,9 +112,8 @@ struct ReplicaCore {
 	std::atomic<uint64_t> local_evictions {0};
 	std::atomic<uint64_t> checkpoints {0};
 	std::atomic<uint64_t> checkpoint_last_ms {0};
-
-	//! When the checkpoint that is due was first refused by an open transaction; 0 = none is due. Apply thread only.
-	MonotonicNs checkpoint_blocked_since = 0;
+	std::atomic<uint64_t> checkpoint_max_ms {0};
+	std::atomic<uint64_t> checkpoints_postponed {0};
 
 	//! Null when the catalog is not attached.
 	duckdb::shared_ptr<duckdb::AttachedDatabase> Attached() const;

@@ -139,6 +139,8 @@ ReplicaStatistics ReplicatedDatabase::Statistics() const {
 	statistics.local_evictions = core->local_evictions;
 	statistics.checkpoints = core->checkpoints;
 	statistics.checkpoint_last_ms = core->checkpoint_last_ms;
+	statistics.checkpoint_max_ms = core->checkpoint_max_ms;
+	statistics.checkpoints_postponed = core->checkpoints_postponed;
 	std::lock_guard<std::mutex> guard(core->waiters_lock);
 	statistics.waiting_commits = core->waiters.size();
 	return statistics;

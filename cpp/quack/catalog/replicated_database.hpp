@@ -126,8 +126,9 @@ struct ReplicaOptions {
 	std::string cluster_id; //! must match the one in the file; written when the file is new
 	std::string node_id;    //! for messages only
 	//! DuckDB cannot checkpoint past an open writer, nor past an open reader that is older than a committed update. A
-	//! Checkpoint that stays blocked for this long aborts writers, respectively all open transactions of `cp`.
-	MonotonicNs checkpoint_writer_patience = 5 * NS_PER_SECOND;
+	//! checkpoint that meets one is postponed; it aborts writers, respectively any transaction of `cp`, that were open
+	//! for this long.
+	MonotonicNs checkpoint_writer_patience = 30 * NS_PER_SECOND;
 	MonotonicNs checkpoint_reader_patience = 120 * NS_PER_SECOND;
 };
 
@@ -139,7 +140,9 @@ struct ReplicaStatistics {
 	uint64_t transactions_applied = 0; //! DuckDB commits of the applier: entries_applied / this = coalescing
 	uint64_t local_evictions = 0;      //! local transactions aborted because an entry needed what they held
 	uint64_t checkpoints = 0;
-	uint64_t checkpoint_last_ms = 0;
+	uint64_t checkpoint_last_ms = 0; //! Apply stood still for that long
+	uint64_t checkpoint_max_ms = 0;
+	uint64_t checkpoints_postponed = 0;
 	uint64_t waiting_commits = 0; //! sessions that wait for their entry now
 };
 
@@ -163,7 +166,7 @@ public:
 	Status Apply(const std::vector<node::CommittedEntry> &entries) override;
 	std::vector<node::AppliedPosition> Applied() const override;
 	std::vector<node::AppliedPosition> Durable() const override;
-	//! Unavailable = postponed by an open transaction (see ReplicaOptions); nothing is wrong, try again soon.
+	//! Unavailable = postponed by an open transaction (see ReplicaOptions), which the message names; try again soon.
 	Status Checkpoint() override;
 	Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() override;
 	Status InstallSnapshot(const std::string &path) override;

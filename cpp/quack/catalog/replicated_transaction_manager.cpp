@@ -41,6 +41,7 @@ duckdb::Transaction &ReplicatedTransactionManager::StartTransaction(duckdb::Clie
 	}
 	OpenTransaction open;
 	open.context = context.shared_from_this();
+	open.opened_at = SystemClock().Now();
 	// Read before the snapshot is taken: too old is refused at apply and retried, too new would go unnoticed.
 	open.snapshot_index = core->root_applied;
 	open.planned_version = core->catalog_version;
@@ -138,6 +139,7 @@ void ReplicatedTransactionManager::WriteCheckpoint(duckdb::ClientContext &contex
 	if (GetLastCommit() >= LowestVisibilityBound()) {
 		options.type = duckdb::CheckpointType::CONCURRENT_CHECKPOINT; // an open reader needs older versions
 	}
+	NoBarrierScope no_barrier; // for the checkpoint's own transaction
 	db.GetStorageManager().CreateCheckpoint(context, options);
 }
 

@@ -20,6 +20,8 @@ thread_local bool no_barrier_active = false;
 constexpr auto INTERRUPT_AFTER = std::chrono::milliseconds(10);
 //! How long an interrupted query may take to end by itself before it is ended for its client.
 constexpr MonotonicNs CANCEL_AFTER = 200 * NS_PER_MS;
+//! How many transactions a message names.
+constexpr size_t DESCRIBED_MAX = 3;
 
 //! Interrupts a session again and again while it lives: a statement that starts clears the flag.
 class Interrupter {
@@ -91,6 +93,9 @@ Replaced ReplaceTransaction(duckdb::AttachedDatabase &database, duckdb::ClientCo
 }
 
 bool InScope(duckdb::DuckTransaction &transaction, const OpenTransaction &open, const EvictionScope &scope) {
+	if (scope.opened_before != 0 && open.opened_at >= scope.opened_before) {
+		return false;
+	}
 	if (scope.readers_too) {
 		return true;
 	}
@@ -182,6 +187,35 @@ void TransactionRegistry::WaitAtGate(duckdb::ClientContext &context) {
 	while (!changed.wait_for(guard, std::chrono::milliseconds(20), [this]() { return !gate_closed; })) {
 		context.InterruptCheck();
 	}
+}
+
+std::string TransactionRegistry::DescribeOldest(MonotonicNs now) {
+	std::multimap<MonotonicNs, std::string> by_age;
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		for (auto &entry : open_transactions) {
+			auto context = entry.second.context.lock();
+			if (!context) {
+				continue;
+			}
+			auto text = "connection " + std::to_string(context->GetConnectionId()) + " (" +
+			            (entry.first->IsReadOnly() ? "reader" : "writer") + ", open for " +
+			            std::to_string((now - entry.second.opened_at) / NS_PER_SECOND) + " s";
+			for (auto &table : entry.second.written) {
+				text += ", writes " + table;
+			}
+			by_age.emplace(entry.second.opened_at, text + ")");
+		}
+	}
+	std::string text;
+	size_t count = 0;
+	for (auto &entry : by_age) {
+		if (count++ == DESCRIBED_MAX) {
+			return text + " and " + std::to_string(by_age.size() - DESCRIBED_MAX) + " more";
+		}
+		text += (text.empty() ? "" : ", ") + entry.second;
+	}
+	return text.empty() ? "a transaction that is ending" : text;
 }
 
 size_t TransactionRegistry::Evict(duckdb::AttachedDatabase &database, const EvictionScope &scope,

@@ -11,6 +11,7 @@
 
 #include "duckdb.hpp"
 #include "duckdb/transaction/duck_transaction.hpp"
+#include "quack/common/clock.hpp"
 #include "quack/common/status.hpp"
 #include "quack/raft/types.hpp"
 
@@ -22,6 +23,7 @@ struct OpenTransaction {
 	//! Catalog version and root index applied before the snapshot was taken.
 	raft::LogIndex planned_version = 0;
 	raft::LogIndex snapshot_index = 0;
+	MonotonicNs opened_at = 0;
 	//! Its effects are being read at COMMIT; it will be gone in a moment. Never lock its session: the session holds its
 	//! own lock while it waits for the applier.
 	bool committing = false;
@@ -35,6 +37,8 @@ struct OpenTransaction {
 //! Whom an eviction takes.
 struct EvictionScope {
 	bool readers_too = false;
+	//! Only those that were opened before this moment; 0 = whenever.
+	MonotonicNs opened_before = 0;
 	//! Only writers of these tables (ObjectName::Key) and writers of unknown ones; empty = all writers.
 	std::set<std::string> tables;
 };
@@ -68,6 +72,8 @@ public:
 
 	//! None is open or ending.
 	bool IsEmpty();
+	//! For messages: the oldest ones, with connection, age and what they write.
+	std::string DescribeOldest(MonotonicNs now);
 
 	//! While closed, no local transaction starts: the applier retries and must not lose the race for a row again.
 	void CloseGate();
@@ -86,6 +92,32 @@ private:
 	std::unordered_map<duckdb::DuckTransaction *, OpenTransaction> open_transactions;
 	size_t ending = 0;
 	bool gate_closed = false;
+};
+
+//! Keeps local transactions from starting, once closed.
+class GateScope {
+public:
+	explicit GateScope(TransactionRegistry &registry_p) : registry(registry_p) {
+	}
+	~GateScope() {
+		Open();
+	}
+	GateScope(const GateScope &) = delete;
+	GateScope &operator=(const GateScope &) = delete;
+	void Close() {
+		closed = true;
+		registry.CloseGate();
+	}
+	void Open() {
+		if (closed) {
+			closed = false;
+			registry.OpenGate();
+		}
+	}
+
+private:
+	TransactionRegistry &registry;
+	bool closed = false;
 };
 
 //! A transaction ends in DuckDB while this lives.

@@ -269,9 +269,8 @@ void ApplyLoop::Apply(const std::vector<CommittedEntry> &batch) {
 	for (auto &entry : batch) {
 		bytes_since_checkpoint += Cost(entry.entry);
 	}
-	if (dirty_since == 0) {
-		dirty_since = clock.Now();
-	}
+	last_applied = clock.Now();
+	dirty_since = dirty_since == 0 ? last_applied : dirty_since;
 }
 
 void ApplyLoop::ReportApplied() {
@@ -325,7 +324,8 @@ MonotonicNs ApplyLoop::WaitTime() const {
 	if (dirty_since == 0) {
 		return NS_PER_SECOND;
 	}
-	auto due = std::max(dirty_since + config.checkpoint_interval, retry_after);
+	auto due = std::min(dirty_since + config.checkpoint_interval, last_applied + config.checkpoint_idle);
+	due = std::max(due, retry_after);
 	return std::min(std::max<MonotonicNs>(due - clock.Now(), NS_PER_MS), NS_PER_SECOND);
 }
 
@@ -338,8 +338,8 @@ bool ApplyLoop::CheckpointDue(bool is_idle) const {
 		return false;
 	}
 	// A busy apply loop may put the checkpoint off until an idle moment, but not for ever.
-	auto is_due =
-	    bytes_since_checkpoint >= config.checkpoint_log_bytes || now - dirty_since >= config.checkpoint_interval;
+	auto is_due = bytes_since_checkpoint >= config.checkpoint_log_bytes ||
+	              now - dirty_since >= config.checkpoint_interval || now - last_applied >= config.checkpoint_idle;
 	auto is_late = bytes_since_checkpoint >= config.checkpoint_log_bytes + config.checkpoint_log_bytes / 2 ||
 	               now - dirty_since >= config.checkpoint_interval + config.checkpoint_interval / 2;
 	return (is_due && is_idle) || is_late;
@@ -354,10 +354,12 @@ void ApplyLoop::Checkpoint() {
 		}
 		SetAlarm("checkpoint postponed: " + status.ToString());
 		Log(LogLevel::Warn, "node", "checkpoint_postponed", {{"message", status.Message()}});
-		retry_after = clock.Now() + config.disk_retry_interval;
+		retry_pause = std::min(std::max(config.disk_retry_interval, 2 * retry_pause), config.checkpoint_retry_max);
+		retry_after = clock.Now() + retry_pause;
 		return;
 	}
 	SetAlarm("");
+	retry_pause = 0;
 	bytes_since_checkpoint = 0;
 	dirty_since = 0;
 	PublishDurable();

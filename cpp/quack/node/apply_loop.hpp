@@ -103,7 +103,9 @@ private:
 	size_t taken_count = 0;
 	size_t bytes_since_checkpoint = 0;
 	MonotonicNs dirty_since = 0; //! 0 = nothing applied since the last checkpoint
+	MonotonicNs last_applied = 0;
 	MonotonicNs retry_after = 0;
+	MonotonicNs retry_pause = 0; //! 0 = the last checkpoint did not fail
 	std::thread thread;
 };
 

@@ -76,14 +76,16 @@ struct RaftEngineConfig {
 	size_t forwards_in_flight_max = 8;
 	size_t forward_bytes_max = 4 * 1024 * 1024;
 
-	//! A checkpoint starts after this many applied bytes, or this long after the first entry applied since the last
-	//! one.
+	//! A checkpoint starts after this many applied bytes, this long after the first entry applied since the last one,
+	//! or when nothing was applied for `checkpoint_idle`: then it disturbs nobody. Applying stands still meanwhile.
 	size_t checkpoint_log_bytes = 256 * 1024 * 1024;
 	MonotonicNs checkpoint_interval = 60 * NS_PER_SECOND;
+	MonotonicNs checkpoint_idle = 5 * NS_PER_SECOND;
 	//! Log kept behind the durable position for slow followers.
 	size_t log_tail_bytes = 64 * 1024 * 1024;
-	//! A full disk, or a checkpoint that could not run, is tried again after this long.
+	//! A full disk is tried again after this long, a checkpoint that could not run too: then twice as long each time.
 	MonotonicNs disk_retry_interval = 200 * NS_PER_MS;
+	MonotonicNs checkpoint_retry_max = 5 * NS_PER_SECOND;
 
 	size_t snapshot_chunk_bytes = 2 * 1024 * 1024;
 	//! Receiving rate limit; 0 = none.

@@ -133,6 +133,7 @@ node::RaftEngineConfig NodeRuntime::EngineConfig() const {
 	result.heartbeat_interval = static_cast<MonotonicNs>(config.heartbeat_interval_ms) * NS_PER_MS;
 	result.checkpoint_log_bytes = config.checkpoint_log_bytes;
 	result.checkpoint_interval = static_cast<MonotonicNs>(config.checkpoint_interval_ms) * NS_PER_MS;
+	result.checkpoint_idle = static_cast<MonotonicNs>(config.checkpoint_idle_ms) * NS_PER_MS;
 	result.log_tail_bytes = config.log_tail_bytes;
 	result.snapshot_bytes_per_second = config.snapshot_bytes_per_second;
 	return result;
@@ -193,6 +194,10 @@ Status NodeRuntime::Build() {
 	replica_options.path = directory->CatalogFile();
 	replica_options.cluster_id = config.cluster_id;
 	replica_options.node_id = config.node_id;
+	replica_options.checkpoint_writer_patience =
+	    static_cast<MonotonicNs>(config.checkpoint_writer_patience_ms) * NS_PER_MS;
+	replica_options.checkpoint_reader_patience =
+	    static_cast<MonotonicNs>(config.checkpoint_reader_patience_ms) * NS_PER_MS;
 	auto opened_replica = catalog::ReplicatedDatabase::Open(db, replica_options);
 	if (!opened_replica.IsOk()) {
 		return opened_replica.GetStatus();

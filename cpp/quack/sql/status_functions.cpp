@@ -323,6 +323,8 @@ StatusFunction StatisticsFunction() {
 		add("waiting_commits", replica.waiting_commits);
 		add("checkpoints", replica.checkpoints);
 		add("checkpoint_last_ms", replica.checkpoint_last_ms);
+		add("checkpoint_max_ms", replica.checkpoint_max_ms);
+		add("checkpoints_postponed", replica.checkpoints_postponed);
 		add("log_segments", log.segment_count);
 		add("log_disk_bytes", log.disk_bytes);
 		add("log_cached_bytes", log.cached_bytes);

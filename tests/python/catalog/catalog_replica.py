@@ -38,6 +38,7 @@ class Replica:
     log_file: str = ""
     cluster_id: str = "test-cluster"
     batch: int = 0
+    patience_ms: int = 0
     con: duckdb.DuckDBPyConnection = field(init=False)
     admin: duckdb.DuckDBPyConnection = field(init=False)
 
@@ -55,6 +56,7 @@ class Replica:
             self.log_file,
             self.cluster_id,
             str(self.batch),
+            str(self.patience_ms),
         )
         self.con.execute("USE cp")
 

@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
 
 import duckdb
 import pytest
-from catalog_replica import Cluster, Replica
+from catalog_replica import Cluster, Replica, command
 
 HERE = Path(__file__).resolve().parent
 
@@ -109,6 +110,71 @@ def test_durable_moves_only_with_checkpoints(replica: Replica) -> None:
     assert replica.command("durable") == before
     replica.command("checkpoint")
     assert replica.command("durable") == replica.command("applied") != before
+
+
+def test_checkpoint_waits_for_young_transactions(tmp_path: Path) -> None:
+    """However long checkpoints are blocked already, a transaction gets its whole patience; the refusal names it."""
+    replica = Replica(tmp_path / "n0.db", uuid.uuid4().hex, "n0", patience_ms=2000)
+    con = replica.con
+    con.execute("CREATE TABLE t(i INT PRIMARY KEY, s VARCHAR)")
+    con.execute("INSERT INTO t SELECT range, 'a' FROM range(10)")
+    first = replica.session()
+    first.execute("BEGIN")
+    first.execute("UPDATE t SET s = 'first' WHERE i = 1")
+    opened = time.monotonic()
+    for blocked_for in (0.0, 1.0):  # the second one is opened late in the life of the blockade
+        while time.monotonic() < opened + blocked_for:
+            with pytest.raises(duckdb.InvalidInputException, match=r"postponed.*writer.*main\.t"):
+                replica.command("checkpoint")
+    young = replica.session()
+    young.execute("BEGIN")
+    young.execute("UPDATE t SET s = 'young' WHERE i = 2")
+    young_opened = time.monotonic()
+    # Until the first one's patience ends, and the young one's has not.
+    while command(first, "doomed") == "ok":
+        assert time.monotonic() < young_opened + 30
+        with contextlib.suppress(duckdb.InvalidInputException):
+            replica.command("checkpoint")
+    assert time.monotonic() > opened + 2.0
+    assert time.monotonic() < young_opened + 2.0, "too slow a machine to tell the two apart"
+    assert command(young, "doomed") == "ok"
+    young.execute("COMMIT")
+    with pytest.raises(duckdb.Error, match="quack conflict"):
+        first.execute("COMMIT")
+    assert replica.rows("SELECT s FROM t WHERE i IN (1, 2) ORDER BY i") == [("a",), ("young",)]
+    replica.command("checkpoint")
+    replica.close()
+
+
+def test_checkpoint_gets_between_short_writers(replica: Replica) -> None:
+    """Writers that overlap all the time do not keep a checkpoint away, and none of them is aborted."""
+    replica.con.execute("CREATE TABLE t(i INT PRIMARY KEY, n INT)")
+    replica.con.execute("INSERT INTO t SELECT range, 0 FROM range(4)")
+    stop = threading.Event()
+    errors: list[str] = []
+
+    def write(row: int) -> None:
+        con = replica.session()
+        try:
+            while not stop.is_set():
+                con.execute("UPDATE t SET n = n + 1 WHERE i = ?", [row])
+        except duckdb.Error as error:
+            errors.append(str(error))
+
+    writers = [threading.Thread(target=write, args=(row,)) for row in range(4)]
+    for writer in writers:
+        writer.start()
+    done = 0
+    deadline = time.monotonic() + 30
+    while done < 5 and time.monotonic() < deadline:
+        with contextlib.suppress(duckdb.InvalidInputException):
+            replica.command("checkpoint")
+            done += 1
+    stop.set()
+    for writer in writers:
+        writer.join()
+    assert done == 5
+    assert errors == []
 
 
 def test_checkpoint_with_open_reader_and_writer(replica: Replica) -> None:

@@ -47,15 +47,17 @@ std::string At(const Arguments &arguments, size_t index) {
 	return index < arguments.size() ? arguments[index] : std::string();
 }
 
-//! open, path, log name, node id [, log file [, cluster id [, entries per Apply, 0 = default]]]
+//! open, path, log name, node id [, log file [, cluster id [, entries per Apply, 0 = default
+//! [, milliseconds that a checkpoint is patient with an open transaction]]]]
 std::string Open(duckdb::ClientContext &context, const Arguments &arguments) {
 	auto replica = std::make_shared<Replica>();
 	ReplicaOptions options;
 	options.path = At(arguments, 1);
 	options.node_id = At(arguments, 3);
 	options.cluster_id = arguments.size() > 5 ? arguments[5] : "test-cluster";
-	options.checkpoint_writer_patience = 200 * NS_PER_MS;
-	options.checkpoint_reader_patience = 1000 * NS_PER_MS;
+	auto patience_ms = std::atoll(At(arguments, 7).c_str());
+	options.checkpoint_writer_patience = (patience_ms == 0 ? 200 : patience_ms) * NS_PER_MS;
+	options.checkpoint_reader_patience = (patience_ms == 0 ? 1000 : patience_ms) * NS_PER_MS;
 	replica->log = LoopbackLog::Named(At(arguments, 2), At(arguments, 4));
 	auto database = ReplicatedDatabase::Open(*context.db, options);
 	if (!database.IsOk()) {
