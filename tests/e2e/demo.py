@@ -27,6 +27,10 @@ from rich.table import Table
 from quack.cluster.local import LocalCluster, LocalNode
 
 BATCH_ROWS = 1024
+#: A node at rest: checkpointed, and its memory unchanged for longer than it takes to return freed pages.
+IDLE_STEADY_S = 12
+#: The bound for a node at rest.
+IDLE_RSS_MB_MAX = 170
 QUERIES = {
     "delay by carrier": """
         SELECT a.name, count(*) AS flights, sum(f.arr_delay) AS delay, max(f.distance) AS farthest
@@ -186,6 +190,25 @@ def resident_mb(node: LocalNode) -> float:
     return next(int(line.split()[1]) for line in text.splitlines() if "VmRSS" in line) / 1024
 
 
+def wait_idle(cluster: LocalCluster, timeout_s: float = 60) -> dict[str, int]:
+    """Wait until every node has checkpointed what it applied and its memory stands still; returns MB by node."""
+    deadline = time.monotonic() + timeout_s
+    seen: dict[str, int] = {}
+    steady_since = time.monotonic()
+    while True:
+        rows = [cluster.status(node) for node in cluster.nodes]
+        now = time.monotonic()
+        memory = {node.node_id: round(resident_mb(node)) for node in cluster.nodes}
+        settled = all(row and row["checkpoint_index"] >= row["applied_index"] for row in rows)
+        if not settled or memory != seen:
+            seen, steady_since = memory, now
+        if now - steady_since > IDLE_STEADY_S:
+            return memory
+        if now > deadline:
+            raise SystemExit(f"nodes did not come to rest: {rows}, resident MB {memory}")
+        time.sleep(0.5)
+
+
 def inspect(
     cluster: LocalCluster, tables: dict[str, pa.Table], console: Console
 ) -> dict[str, object]:
@@ -238,12 +261,15 @@ def run(arguments: argparse.Namespace, folder: pathlib.Path) -> dict[str, object
         seconds, killer = load(cluster, tables, arguments.kills, console)
         cluster.wait_leader(30)
         found = inspect(cluster, tables, console)
+        idle = wait_idle(cluster)
+        console.print(f"resident MB at rest: {idle}")
         codes = cluster.stop()
     outage_s = sum(killer.outages_ms) / 1000
     document = {
         "ok": False,
         "rows": tables["flights"].num_rows,
         **found,
+        "rss_idle_mb": idle,
         "failover_ms": round(max(killer.outages_ms, default=0)),
         "failovers_ms": [round(outage) for outage in killer.outages_ms],
         "rows_per_s": round(tables["flights"].num_rows / seconds),
@@ -257,6 +283,7 @@ def run(arguments: argparse.Namespace, folder: pathlib.Path) -> dict[str, object
         and found["duplicated"] == 0
         and found["hash_equal"]
         and found["queries_equal"]
+        and max(idle.values()) <= IDLE_RSS_MB_MAX
         and len(killer.outages_ms) == arguments.kills
         and document["clean_stops"]
     )
