@@ -184,6 +184,9 @@ size_t Applier::Attempt(const std::vector<node::CommittedEntry> &entries, size_t
 			break;
 		}
 	}
+	for (auto &change : staged.table_changes) {
+		staged.state_rows.push_back({change.second, StateKind::TableChange, change.first, EncodeIndex(change.second)});
+	}
 	AppendEntryRows(session, staged.rows);
 	AppendStateRows(session, staged.state_rows);
 	try {
@@ -207,7 +210,7 @@ bool Applier::MustStartTransaction(ApplySession &session, const DecodedEntry &en
 		return true;
 	}
 	for (auto &effect : entry.effects) {
-		if (effect.kind == EffectKind::SequenceState) {
+		if (effect.kind == EffectKind::SequenceState || effect.kind == EffectKind::ReadTable) {
 			continue;
 		}
 		bool changes = effect.kind != EffectKind::InsertRows;
@@ -272,6 +275,9 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 		                                              "it reached the log");
 	} else if (outcome.status.IsOk()) {
 		for (auto &effect : entry.effects) {
+			if (effect.kind == EffectKind::ReadTable) {
+				continue;
+			}
 			attempt_objects[effect.object.Key()] = effect.object;
 			for (auto &name : effect.touched) {
 				attempt_objects[name.Key()] = name;
@@ -339,7 +345,45 @@ Status Applier::Check(const node::CommittedEntry &committed, const DecodedEntry 
 			}
 		}
 	}
-	return CheckSequences(entry, staged);
+	auto reads = CheckReads(entry, staged);
+	return reads.IsOk() ? CheckSequences(entry, staged) : reads;
+}
+
+raft::LogIndex Applier::LastChange(const std::string &table, const Staged &staged) const {
+	auto fresh = staged.table_changes.find(table);
+	if (fresh != staged.table_changes.end()) {
+		return fresh->second;
+	}
+	auto known = core.state.table_changes.find(table);
+	return known == core.state.table_changes.end() ? 0 : known->second;
+}
+
+//! Serializable transactions: nothing that it read may have changed since its snapshot.
+Status Applier::CheckReads(const DecodedEntry &entry, const Staged &staged) const {
+	for (auto &effect : entry.effects) {
+		if (effect.kind != EffectKind::ReadTable) {
+			continue;
+		}
+		if (core.state.catalog_version > entry.header.planned_version) {
+			return Status(ErrorCode::SchemaChanged,
+			              "the catalog was changed by another transaction while this serializable one ran; retry");
+		}
+		if (effect.object.name.empty()) {
+			auto last = core.state.last_change;
+			for (auto &change : staged.table_changes) {
+				last = std::max(last, change.second);
+			}
+			if (last > entry.header.snapshot_index) {
+				return Status(ErrorCode::Conflict, "a table was changed by another transaction while this serializable "
+				                                   "one, whose reads are not known, ran; retry");
+			}
+		} else if (LastChange(effect.object.Key(), staged) > entry.header.snapshot_index) {
+			return Status(ErrorCode::Conflict, "table \"" + effect.object.ToString() +
+			                                       "\" was changed by another transaction after this serializable one "
+			                                       "had read it; retry");
+		}
+	}
+	return Status::Ok();
 }
 
 Status Applier::CheckSequences(const DecodedEntry &entry, const Staged &staged) const {
@@ -387,16 +431,18 @@ void Applier::Stage(const node::CommittedEntry &committed, const DecodedEntry &e
 	}
 	for (auto &effect : entry.effects) {
 		auto key = effect.object.Key();
-		if (effect.kind == EffectKind::SequenceState) {
+		if (effect.kind == EffectKind::SequenceState || effect.kind == EffectKind::ReadTable) {
 			continue;
 		}
 		if (effect.kind == EffectKind::Ddl) {
 			staged.has_ddl = true;
 			for (auto &name : effect.touched) {
 				staged.touched.push_back(name.Key());
+				staged.table_changes[name.Key()] = index;
 			}
 		} else {
 			staged.written.insert(key);
+			staged.table_changes[key] = index;
 			if (effect.kind != EffectKind::InsertRows) {
 				staged.changed.insert(key);
 			}
@@ -435,6 +481,10 @@ void Applier::Publish(Staged &staged) {
 		}
 		for (auto &sequence : staged.sequences) {
 			state.sequences[sequence.first] = sequence.second;
+		}
+		for (auto &change : staged.table_changes) {
+			state.table_changes[change.first] = change.second;
+			state.last_change = std::max(state.last_change, change.second);
 		}
 		for (auto &name : staged.touched) {
 			state.object_versions[name] = staged.catalog_version;
@@ -501,10 +551,14 @@ void Applier::EvictLocal(int attempt) {
 			scope.tables.insert(object.first);
 		}
 	}
+	std::string names;
+	for (auto &object : attempt_objects) {
+		names += (names.empty() ? "\"" : ", \"") + object.second.ToString() + "\"";
+	}
 	auto evicted = core.transactions.Evict(*database, scope,
-	                                       Status(ErrorCode::Conflict,
-	                                              "a committed transaction needed rows or catalog entries that this "
-	                                              "transaction held; retry"));
+	                                       Status(ErrorCode::Conflict, "a committed transaction that changed " + names +
+	                                                                       " needed rows or catalog entries that this "
+	                                                                       "transaction held; retry"));
 	core.local_evictions += evicted;
 	if (evicted > 0) {
 		Log(LogLevel::Debug, "catalog", "local_transactions_evicted", {{"count", std::to_string(evicted)}});

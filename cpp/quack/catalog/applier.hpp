@@ -29,6 +29,7 @@ private:
 		std::unordered_map<RequestId, size_t, RequestIdHash> by_request;
 		std::map<raft::GroupId, node::AppliedPosition> positions;
 		std::unordered_map<std::string, SequenceUsers> sequences;
+		std::map<std::string, raft::LogIndex> table_changes;
 		std::vector<SequenceMove> sequence_moves;
 		std::vector<std::string> touched;
 		raft::LogIndex catalog_version = 0;
@@ -55,6 +56,8 @@ private:
 	void ApplyEntry(ApplySession &session, const node::CommittedEntry &committed, size_t position, Staged &staged);
 	void ApplyNormal(ApplySession &session, const node::CommittedEntry &committed, size_t position, Staged &staged);
 	Status Check(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const;
+	Status CheckReads(const DecodedEntry &entry, const Staged &staged) const;
+	raft::LogIndex LastChange(const std::string &table, const Staged &staged) const;
 	Status CheckSequences(const DecodedEntry &entry, const Staged &staged) const;
 	void Stage(const node::CommittedEntry &committed, const DecodedEntry &entry, std::vector<SequenceMove> moves,
 	           Staged &staged);

@@ -47,7 +47,7 @@ void EffectApplier::Locate() {
 
 std::vector<EffectApplier::LocatedBatch> EffectApplier::LocateEffect(const Effect &effect) {
 	auto &table = session.Table(effect.object);
-	RowLocator locator(session, table);
+	RowLocator locator(session, table, effect.object);
 	std::vector<LocatedBatch> batches;
 	for (auto &batch : effect.batches) {
 		LocatedBatch found;
@@ -83,6 +83,8 @@ void EffectApplier::Execute() {
 			break;
 		case EffectKind::SequenceState:
 			Sequence(effect);
+			break;
+		case EffectKind::ReadTable:
 			break;
 		}
 	}

@@ -87,6 +87,8 @@ Status ReadEffects(uint64_t count, DecodedEntry &entry) {
 		case EffectKind::SequenceState:
 			ReadSequence(reader, effect);
 			break;
+		case EffectKind::ReadTable:
+			break;
 		default:
 			return Status(ErrorCode::Corruption,
 			              "log entry holds an effect of unknown kind " + std::to_string(unsigned(effect.kind)));
@@ -194,6 +196,13 @@ void EffectWriter::AddSequence(const ObjectName &sequence, const SequenceUse &us
 	writer.PutU64(uint64_t(use.counter));
 	writer.PutU8(use.has_last_value ? 1 : 0);
 	writer.PutU64(uint64_t(use.last_value));
+	count++;
+}
+
+void EffectWriter::AddRead(const ObjectName &table) {
+	ByteWriter writer(body);
+	writer.PutU8(uint8_t(EffectKind::ReadTable));
+	PutName(writer, table);
 	count++;
 }
 

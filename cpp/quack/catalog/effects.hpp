@@ -22,7 +22,16 @@ constexpr uint16_t ENTRY_FORMAT_VERSION = 1;
 //! A larger entry is refused on the executing node: the log and the peers' memory are bounded.
 constexpr size_t ENTRY_BYTES_MAX = 48 * 1024 * 1024;
 
-enum class EffectKind : uint8_t { InsertRows = 1, DeleteRows = 2, UpdateRows = 3, Ddl = 4, SequenceState = 5 };
+//! ReadTable changes nothing: the entry must be rejected when the table was changed after the transaction's snapshot;
+//! an empty name means any table.
+enum class EffectKind : uint8_t {
+	InsertRows = 1,
+	DeleteRows = 2,
+	UpdateRows = 3,
+	Ddl = 4,
+	SequenceState = 5,
+	ReadTable = 6
+};
 enum class DdlAction : uint8_t { Create = 1, Alter = 2, Drop = 3 };
 
 //! A catalog object: its (possibly nested) schema path without the catalog, and its name.
@@ -98,6 +107,7 @@ public:
 	//! Takes the parts of `effect` that belong to a DDL action.
 	void AddDdl(const Effect &effect);
 	void AddSequence(const ObjectName &sequence, const SequenceUse &use);
+	void AddRead(const ObjectName &table);
 
 	uint32_t Count() const {
 		return count;

@@ -94,6 +94,10 @@ void LoadStateRow(StateKind kind, const std::string &name, const std::string &va
 	case StateKind::Sequence:
 		loaded.state.sequences[name] = DecodeSequenceUsers(value);
 		break;
+	case StateKind::TableChange:
+		loaded.state.table_changes[name] = DecodeIndex(value);
+		loaded.state.last_change = std::max(loaded.state.last_change, DecodeIndex(value));
+		break;
 	}
 }
 

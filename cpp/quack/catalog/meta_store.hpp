@@ -27,7 +27,8 @@ enum class StateKind : uint8_t {
 	Membership = 2,
 	CatalogVersion = 3,
 	Object = 4,
-	Sequence = 5
+	Sequence = 5,
+	TableChange = 6
 };
 
 struct StateRow {

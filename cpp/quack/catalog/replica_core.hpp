@@ -71,6 +71,9 @@ struct ReplicatedState {
 	raft::LogIndex catalog_version = 0;
 	std::unordered_map<std::string, raft::LogIndex> object_versions;
 	std::unordered_map<std::string, SequenceUsers> sequences;
+	//! Root index of the last entry that changed rows or definition of a table, by ObjectName::Key; and of any table.
+	std::unordered_map<std::string, raft::LogIndex> table_changes;
+	raft::LogIndex last_change = 0;
 };
 
 struct ReplicaCore {

@@ -19,6 +19,7 @@
 #include "duckdb/storage/storage_manager.hpp"
 #include "quack/catalog/capture.hpp"
 #include "quack/catalog/index_declaration.hpp"
+#include "quack/catalog/read_set.hpp"
 #include "quack/catalog/replicated_transaction_manager.hpp"
 
 namespace quack {
@@ -76,6 +77,7 @@ void RegisterReplicaStorage(duckdb::DBConfig &config) {
 	extension->attach = Attach;
 	extension->create_transaction_manager = CreateTransactionManager;
 	duckdb::StorageExtension::Register(config, STORAGE_TYPE, std::move(extension));
+	RegisterReadSets(config);
 }
 
 ReplicatedCatalog::ReplicatedCatalog(duckdb::AttachedDatabase &database, std::shared_ptr<ReplicaCore> core_p)
@@ -115,7 +117,13 @@ void ReplicatedCatalog::OnWrite(duckdb::ClientContext &context, const duckdb::Ta
 	if (duckdb::StringUtil::CIEquals(name.schema[0], META_SCHEMA)) {
 		throw duckdb::PermissionException("schema \"%s\" holds the replication state and is read-only", META_SCHEMA);
 	}
-	core->transactions.NoteWrite(duckdb::DuckTransaction::Get(context, *this), name.Key());
+	core->transactions.NoteWrite(duckdb::DuckTransaction::Get(context, *this), name);
+}
+
+void ReplicatedCatalog::NoteRead(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table) {
+	if (&context != core->apply_context.load() && IsSerializable(context)) {
+		core->transactions.NoteRead(duckdb::DuckTransaction::Get(context, *this), NameOf(table));
+	}
 }
 
 duckdb::PhysicalOperator &ReplicatedCatalog::PlanInsert(duckdb::ClientContext &context,

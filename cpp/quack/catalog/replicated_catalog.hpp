@@ -37,6 +37,9 @@ public:
 	                  duckdb::unique_ptr<duckdb::CreateIndexInfo> create_info,
 	                  duckdb::unique_ptr<duckdb::AlterTableInfo> alter_info) override;
 
+	//! A statement of a serializable transaction may read the table.
+	void NoteRead(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table);
+
 	const std::shared_ptr<ReplicaCore> &Core() const {
 		return core;
 	}

@@ -96,6 +96,11 @@ public:
 	bool InterruptForEviction(duckdb::ClientContext &context);
 	void TransactionBegin(duckdb::MetaTransaction &transaction, duckdb::ClientContext &context) override;
 	void QueryBegin(duckdb::ClientContext &context) override;
+	//! A serializable transaction ran a statement whose reads could not be noted: it may have read anything.
+	bool ReadsWereHidden() const;
+	duckdb::RebindQueryInfo OnRebindPreparedStatement(duckdb::ClientContext &context,
+	                                                  duckdb::BindPreparedStatementCallbackInfo &info,
+	                                                  duckdb::RebindQueryInfo current) override;
 
 private:
 	mutable std::mutex lock;
@@ -107,6 +112,7 @@ private:
 	std::optional<CommitOutcome> last_commit;
 	Status doomed;
 	bool doom_in_progress = false;
+	bool reads_were_hidden = false;
 	bool is_ending_transaction = false; //! the latest statement is COMMIT or ROLLBACK
 };
 

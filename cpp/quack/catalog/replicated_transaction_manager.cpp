@@ -6,6 +6,7 @@
 #include "duckdb/storage/storage_manager.hpp"
 #include "duckdb/transaction/duck_transaction.hpp"
 #include "quack/catalog/capture.hpp"
+#include "quack/catalog/read_set.hpp"
 
 namespace quack {
 namespace catalog {
@@ -42,6 +43,7 @@ duckdb::Transaction &ReplicatedTransactionManager::StartTransaction(duckdb::Clie
 	OpenTransaction open;
 	open.context = context.shared_from_this();
 	open.opened_at = SystemClock().Now();
+	open.is_serializable = IsSerializable(context);
 	// Read before the snapshot is taken: too old is refused at apply and retried, too new would go unnoticed.
 	open.snapshot_index = core->root_applied;
 	open.planned_version = core->catalog_version;
@@ -98,6 +100,14 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 		if (effects.Count() == 0) {
 			EndingScope ending(core->transactions, transaction);
 			return DuckTransactionManager::CommitTransaction(context, transaction);
+		}
+		if (open.is_serializable) {
+			if (session.ReadsWereHidden()) {
+				effects.AddRead(ObjectName());
+			}
+			for (auto &table : open.read) {
+				effects.AddRead(table.second);
+			}
 		}
 		header.request_id = session.TakeRequestId(&header.base_index);
 		header.incarnation = core->incarnation;

@@ -3,6 +3,7 @@
 #include "duckdb/catalog/catalog_entry/duck_table_entry.hpp"
 #include "duckdb/common/constants.hpp"
 #include "duckdb/execution/index/art/art_key.hpp"
+#include "duckdb/parser/constraints/unique_constraint.hpp"
 #include "duckdb/storage/arena_allocator.hpp"
 #include "duckdb/storage/data_table.hpp"
 #include "duckdb/storage/table/data_table_info.hpp"
@@ -18,6 +19,9 @@ namespace catalog {
 namespace {
 
 constexpr int64_t NOT_LOCATED = -1;
+//! Of a row in a message.
+constexpr duckdb::idx_t SHOWN_COLUMNS = 4;
+constexpr size_t SHOWN_BYTES = 40;
 
 duckdb::vector<duckdb::StorageIndex> ColumnsAndRowId(const ApplyTable &table) {
 	duckdb::vector<duckdb::StorageIndex> columns;
@@ -56,6 +60,55 @@ duckdb::shared_ptr<duckdb::IndexEntry> FindUniqueIndex(const ApplyTable &table) 
 	return nullptr;
 }
 
+//! Physical columns; empty when there is no primary key.
+std::vector<duckdb::idx_t> PrimaryKeyColumns(const duckdb::DuckTableEntry &entry) {
+	std::vector<duckdb::idx_t> physical;
+	auto constraint = entry.GetPrimaryKey();
+	if (constraint) {
+		for (auto &column : constraint->Cast<duckdb::UniqueConstraint>().GetLogicalIndexes(entry.GetColumns())) {
+			physical.push_back(entry.GetColumns().LogicalToPhysical(column).index);
+		}
+	}
+	return physical;
+}
+
+//! A value for a message, cut to its bounds.
+std::string ShortValue(const duckdb::DataChunk &rows, duckdb::idx_t column, size_t row) {
+	auto text = rows.GetValue(column, row).ToString();
+	if (text.size() <= SHOWN_BYTES) {
+		return text;
+	}
+	auto end = SHOWN_BYTES;
+	while (end > 0 && (uint8_t(text[end]) & 0xC0) == 0x80) {
+		end--; // not inside a character
+	}
+	return text.substr(0, end) + "...";
+}
+
+std::string DescribeKey(const duckdb::DataChunk &rows, size_t row, const duckdb::DuckTableEntry &entry,
+                        const std::vector<duckdb::idx_t> &columns) {
+	std::string names;
+	std::string values;
+	for (auto column : columns) {
+		auto &definition = entry.GetColumn(entry.GetColumns().PhysicalToLogical(duckdb::PhysicalIndex(column)));
+		names += (names.empty() ? "" : ", ") + definition.GetName().GetIdentifierName();
+		values += (values.empty() ? "" : ", ") + ShortValue(rows, column, row);
+	}
+	return "key (" + names + ") = (" + values + ")";
+}
+
+std::string DescribeRow(const duckdb::DataChunk &rows, size_t row) {
+	std::string values;
+	for (duckdb::idx_t column = 0; column < rows.ColumnCount(); column++) {
+		if (column == SHOWN_COLUMNS) {
+			values += ", ...";
+			break;
+		}
+		values += (values.empty() ? "" : ", ") + ShortValue(rows, column, row);
+	}
+	return "values (" + values + ")";
+}
+
 } // namespace
 
 std::vector<int64_t> RowLocator::Locate(duckdb::DataChunk &old_rows, const std::vector<int64_t> &hints) {
@@ -75,11 +128,25 @@ std::vector<int64_t> RowLocator::Locate(duckdb::DataChunk &old_rows, const std::
 		TryScan();
 	}
 	if (missing > 0) {
-		throw Rejected {Status(ErrorCode::Conflict, std::to_string(missing) + " of " + std::to_string(count) +
-		                                                " rows of table \"" + table.entry->name.GetIdentifierName() +
-		                                                "\" were changed or deleted by an earlier transaction; retry")};
+		throw Rejected {MissingRow(old_rows)};
 	}
 	return located;
+}
+
+//! The first one that is gone; alike on all nodes.
+Status RowLocator::MissingRow(duckdb::DataChunk &old_rows) const {
+	size_t row = 0;
+	while (located[row] != NOT_LOCATED) {
+		row++;
+	}
+	auto key = PrimaryKeyColumns(*table.entry);
+	auto text = "row of table \"" + name.ToString() + "\" with " +
+	            (key.empty() ? DescribeRow(old_rows, row) : DescribeKey(old_rows, row, *table.entry, key)) +
+	            " was changed or deleted by an earlier transaction";
+	if (missing > 1) {
+		text += ", and " + std::to_string(missing - 1) + " more";
+	}
+	return Status(ErrorCode::Conflict, text + "; retry");
 }
 
 bool RowLocator::Take(size_t wanted, int64_t row_id) {

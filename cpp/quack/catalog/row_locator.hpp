@@ -11,7 +11,9 @@ namespace catalog {
 
 class RowLocator {
 public:
-	RowLocator(ApplySession &session_p, ApplyTable &table_p) : session(session_p), table(table_p) {
+	//! `name` is for messages.
+	RowLocator(ApplySession &session_p, ApplyTable &table_p, const ObjectName &name_p)
+	    : session(session_p), table(table_p), name(name_p) {
 	}
 
 	//! One row id per old row, each row used once over the locator's life. Throws Rejected (Conflict) when one is gone.
@@ -23,9 +25,11 @@ private:
 	void TryUniqueIndex(duckdb::DataChunk &old_rows);
 	void TryScan();
 	bool Take(size_t wanted, int64_t row_id);
+	Status MissingRow(duckdb::DataChunk &old_rows) const;
 
 	ApplySession &session;
 	ApplyTable &table;
+	const ObjectName &name;
 	std::unordered_set<int64_t> used;
 	//! Per old row of the current call.
 	std::vector<std::string> images;

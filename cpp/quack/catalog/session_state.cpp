@@ -5,6 +5,7 @@
 
 #include "duckdb/common/string_util.hpp"
 #include "duckdb/main/client_context.hpp"
+#include "quack/catalog/read_set.hpp"
 #include "quack/catalog/replicated_database.hpp"
 
 namespace quack {
@@ -178,15 +179,30 @@ bool SessionState::InterruptForEviction(duckdb::ClientContext &context) {
 
 void SessionState::QueryBegin(duckdb::ClientContext &context) {
 	bool is_ending = EndsTransaction(context.GetCurrentQuery());
+	bool hidden = ReadsAreHidden(context);
 	std::lock_guard<std::mutex> guard(lock);
+	reads_were_hidden = reads_were_hidden || hidden;
 	is_ending_transaction = is_ending;
 	if (is_ending && doom_in_progress) {
 		context.ClearInterrupt(); // was meant for the statement before
 	}
 }
 
+bool SessionState::ReadsWereHidden() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return reads_were_hidden;
+}
+
+duckdb::RebindQueryInfo SessionState::OnRebindPreparedStatement(duckdb::ClientContext &context,
+                                                                duckdb::BindPreparedStatementCallbackInfo &,
+                                                                duckdb::RebindQueryInfo current) {
+	// The reads of a finished plan were noted for another transaction, if at all.
+	return IsSerializable(context) ? duckdb::RebindQueryInfo::ATTEMPT_TO_REBIND : current;
+}
+
 void SessionState::TransactionBegin(duckdb::MetaTransaction &, duckdb::ClientContext &) {
 	std::lock_guard<std::mutex> guard(lock);
+	reads_were_hidden = false;
 	if (!doom_in_progress) {
 		doomed = Status::Ok();
 	}

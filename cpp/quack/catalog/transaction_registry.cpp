@@ -106,7 +106,7 @@ bool InScope(duckdb::DuckTransaction &transaction, const OpenTransaction &open, 
 		return true;
 	}
 	for (auto &table : open.written) {
-		if (scope.tables.count(table) != 0) {
+		if (scope.tables.count(table.first) != 0) {
 			return true;
 		}
 	}
@@ -161,11 +161,19 @@ bool TransactionRegistry::IsEmpty() {
 	return open_transactions.empty() && ending == 0;
 }
 
-void TransactionRegistry::NoteWrite(duckdb::DuckTransaction &transaction, const std::string &table) {
+void TransactionRegistry::NoteRead(duckdb::DuckTransaction &transaction, const ObjectName &table) {
+	std::lock_guard<std::mutex> guard(lock);
+	auto found = open_transactions.find(&transaction);
+	if (found != open_transactions.end() && found->second.is_serializable) {
+		found->second.read.emplace(table.Key(), table);
+	}
+}
+
+void TransactionRegistry::NoteWrite(duckdb::DuckTransaction &transaction, const ObjectName &table) {
 	std::lock_guard<std::mutex> guard(lock);
 	auto found = open_transactions.find(&transaction);
 	if (found != open_transactions.end()) {
-		found->second.written.insert(table);
+		found->second.written.emplace(table.Key(), table);
 	}
 }
 
@@ -202,7 +210,7 @@ std::string TransactionRegistry::DescribeOldest(MonotonicNs now) {
 			            (entry.first->IsReadOnly() ? "reader" : "writer") + ", open for " +
 			            std::to_string((now - entry.second.opened_at) / NS_PER_SECOND) + " s";
 			for (auto &table : entry.second.written) {
-				text += ", writes " + table;
+				text += ", writes " + table.second.ToString();
 			}
 			by_age.emplace(entry.second.opened_at, text + ")");
 		}

@@ -13,6 +13,7 @@
 #include "duckdb/transaction/duck_transaction.hpp"
 #include "quack/common/clock.hpp"
 #include "quack/common/status.hpp"
+#include "quack/catalog/effects.hpp"
 #include "quack/raft/types.hpp"
 
 namespace quack {
@@ -24,6 +25,9 @@ struct OpenTransaction {
 	raft::LogIndex planned_version = 0;
 	raft::LogIndex snapshot_index = 0;
 	MonotonicNs opened_at = 0;
+	//! What it read is checked at commit; `read` holds the tables by key.
+	bool is_serializable = false;
+	std::map<std::string, ObjectName> read;
 	//! Its effects are being read at COMMIT; it will be gone in a moment. Never lock its session: the session holds its
 	//! own lock while it waits for the applier.
 	bool committing = false;
@@ -31,7 +35,7 @@ struct OpenTransaction {
 	Status doomed;
 	//! Keys of tables that its statements were planned to write. Incomplete: DDL and re-executed prepared statements
 	//! are not seen; empty means unknown.
-	std::set<std::string> written;
+	std::map<std::string, ObjectName> written;
 };
 
 //! Whom an eviction takes.
@@ -64,7 +68,8 @@ public:
 	void BeginEnding(duckdb::DuckTransaction &transaction);
 	void EndingDone();
 
-	void NoteWrite(duckdb::DuckTransaction &transaction, const std::string &table);
+	void NoteRead(duckdb::DuckTransaction &transaction, const ObjectName &table);
+	void NoteWrite(duckdb::DuckTransaction &transaction, const ObjectName &table);
 
 	//! Aborts open transactions of `database`, and waits for those that are ending anyway. Their sessions see `reason`
 	//! (SessionState::Doomed), at the latest at COMMIT. Returns how many were aborted.

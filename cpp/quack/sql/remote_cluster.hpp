@@ -23,6 +23,7 @@ struct RemoteSession {
 	RemoteEndpoint endpoint;
 	std::string connection_id;         //! capability: never printed
 	std::string search_schema;         //! schema last set by USE; empty = the node's default
+	bool is_serializable = false;      //! isolation last set; the node's default is snapshot
 	std::atomic<int64_t> last_use {0}; //! MonotonicNs
 	std::atomic<bool> lost {false};    //! the node forgot it or went away
 	int64_t released_at = 0;           //! when it became idle; guarded by the cluster's lock

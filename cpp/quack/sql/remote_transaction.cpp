@@ -9,6 +9,7 @@
 #include "duckdb/transaction/meta_transaction.hpp"
 #include "duckdb/transaction/transaction_context.hpp"
 
+#include "quack/catalog/read_set.hpp"
 #include "quack/sql/remote_catalog_entry.hpp"
 #include "quack/sql/session_settings.hpp"
 #include "quack/sql/sql_error.hpp"
@@ -431,6 +432,20 @@ void RemoteTransaction::Break(const std::string &reason) {
 	broken = reason;
 }
 
+bool RemoteTransaction::SetIsolation(RemoteSession &node_session, const RemoteBudget &budget, Attempt &attempt) {
+	auto client = context.lock();
+	bool is_wanted = client && catalog::IsSerializable(*client);
+	if (is_wanted == node_session.is_serializable) {
+		return true;
+	}
+	RemoteStatement set;
+	set.sql = std::string("SET ") + catalog::SETTING_ISOLATION + (is_wanted ? " = 'serializable'" : " = 'snapshot'");
+	attempt = TryPrepare(*cluster, node_session, set, RemoteRequestId(), RemoteCluster::RandomUuid(),
+	                     duckdb::optional_idx(), budget);
+	node_session.is_serializable = is_wanted; // after a failure the session is given up
+	return attempt.transport.IsOk() && !attempt.is_error;
+}
+
 std::shared_ptr<RemoteSession> RemoteTransaction::Begun(const RemoteBudget &budget) {
 	if (!broken.empty()) {
 		throw TransactionException("the transaction cannot go on and was rolled back: %s. Run ROLLBACK, then the "
@@ -453,7 +468,7 @@ std::shared_ptr<RemoteSession> RemoteTransaction::Begun(const RemoteBudget &budg
 		auto node_session = acquired.Value();
 		attempt = TryPrepare(*cluster, *node_session, begin, RemoteRequestId(), RemoteCluster::RandomUuid(),
 		                     duckdb::optional_idx(), budget);
-		if (attempt.transport.IsOk() && !attempt.is_error) {
+		if (attempt.transport.IsOk() && !attempt.is_error && SetIsolation(*node_session, budget, attempt)) {
 			session = node_session;
 			return session;
 		}

@@ -180,6 +180,9 @@ private:
 	std::unique_ptr<RemoteStream> RunExplicit(duckdb::ClientContext &context, const RemoteStatement &statement);
 	//! The session of the explicit transaction, with BEGIN sent. Caller holds `lock`.
 	std::shared_ptr<RemoteSession> Begun(const RemoteBudget &budget);
+	//! Gives the node's session, whose transaction has just begun, the isolation that the client has set. `attempt` is
+	//! how that went.
+	bool SetIsolation(RemoteSession &node_session, const RemoteBudget &budget, Attempt &attempt);
 	static Status SetSchema(RemoteCluster &cluster, RemoteSession &session, const std::string &schema,
 	                        const RemoteBudget &budget);
 	void Break(const std::string &reason);

@@ -120,3 +120,31 @@ def test_conflict_inside_a_transaction_is_a_conflict(table, other) -> None:
         with contextlib.suppress(duckdb.TransactionException):
             table.execute("ROLLBACK")
     assert other.execute("SELECT n FROM cp.acc WHERE id = 1").fetchall() == [(3,)]
+
+
+def skew(table: duckdb.DuckDBPyConnection, other: duckdb.DuckDBPyConnection) -> None:
+    """Both read the whole table, each changes another row; the first one has committed."""
+    for con, row in ((table, 1), (other, 2)):
+        con.execute("BEGIN")
+        assert con.execute("SELECT sum(n) FROM cp.acc").fetchall() == [(0,)]
+        con.execute(f"UPDATE cp.acc SET n = 1 WHERE id = {row}")
+    table.execute("COMMIT")
+
+
+def test_serializable_transactions_refuse_write_skew(table, other) -> None:
+    """The client's setting counts on the node: snapshot isolation commits both, serializable only the first."""
+    skew(table, other)
+    other.execute("COMMIT")
+    assert table.execute("SELECT sum(n) FROM cp.acc").fetchall() == [(2,)]
+    table.execute("UPDATE cp.acc SET n = 0")
+    for con in (table, other):
+        con.execute("SET quack_isolation = 'serializable'")
+    skew(table, other)
+    with pytest.raises(duckdb.Error, match=r"conflict.*main\.acc"):
+        other.execute("COMMIT")
+    assert table.execute("SELECT sum(n) FROM cp.acc").fetchall() == [(1,)]
+    table.execute("UPDATE cp.acc SET n = 0")
+    for con in (table, other):
+        con.execute("SET quack_isolation = 'snapshot'")
+    skew(table, other)
+    other.execute("COMMIT")
