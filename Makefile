@@ -29,8 +29,7 @@ CHAOS = PYTHONPATH=$(CURDIR)/python:$(CURDIR)/tests/e2e $(PY) -m chaos $(if $(SE
 # The toolchain reads the pinned DuckDB source from a cache outside the tree; see cpp/cmake/fetch_duckdb.py.
 DUCKDB = $(shell $(PYTHON) cpp/cmake/fetch_duckdb.py)
 
-.PHONY: help chaos chaos-commits chaos-loss chaos-failovers configure build stress test test-core test-tsan test-release lint format demo sim wheel clean deps
-.PHONY: help chaos configure build oracle stress test test-core test-tsan test-release lint format demo sim wheel clean deps
+.PHONY: help chaos chaos-commits chaos-loss chaos-failovers configure build oracle stress test test-core test-tsan test-release lint format demo sim wheel clean deps
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,10 +66,12 @@ test: build test-core ## Every test: C++ layers, simulator, extension, real clus
 	@cmake --build $(BUILD) -j $(JOBS) --target quack_catalog_test
 	@$(PY) -m pytest $(TESTS)
 
+stress: SEEDS = 40
 stress: build ## Random concurrent writers and DDL on three replicas of the catalog: SEEDS=40 FIRST_SEED=1 STRESS_SECONDS=6
 	@cmake --build $(BUILD) -j $(JOBS) --target quack_catalog_test >/dev/null
 	@$(PY) tests/python/catalog/stress.py --seeds $(SEEDS) --first-seed $(FIRST_SEED) --seconds $(STRESS_SECONDS)
 
+oracle: SEEDS = 100
 oracle: build ## Random statements on a plain DuckDB and on a replica, answers and data compared: SEEDS=100 FIRST_SEED=1 STATEMENTS=150
 	@cmake --build $(BUILD) -j $(JOBS) --target quack_catalog_test >/dev/null
 	@$(PY) tests/python/catalog/oracle.py --seeds $(SEEDS) --first-seed $(FIRST_SEED) --statements $(STATEMENTS)
