@@ -27,8 +27,8 @@ from rich.table import Table
 from quack.cluster.local import LocalCluster, LocalNode
 
 BATCH_ROWS = 1024
-#: A node at rest: checkpointed, and its memory unchanged for longer than it takes to return freed pages.
-IDLE_STEADY_S = 12
+#: Seconds after its checkpoint in which a node returns freed memory to the system.
+REST_S = 12
 #: The bound for a node at rest.
 IDLE_RSS_MB_MAX = 170
 QUERIES = {
@@ -191,22 +191,19 @@ def resident_mb(node: LocalNode) -> float:
 
 
 def wait_idle(cluster: LocalCluster, timeout_s: float = 60) -> dict[str, int]:
-    """Wait until every node has checkpointed what it applied and its memory stands still; returns MB by node."""
+    """Wait until every node has checkpointed what it applied, and has rested; returns resident MB by node."""
     deadline = time.monotonic() + timeout_s
-    seen: dict[str, int] = {}
-    steady_since = time.monotonic()
+    rests_since = time.monotonic()
     while True:
         rows = [cluster.status(node) for node in cluster.nodes]
         now = time.monotonic()
-        memory = {node.node_id: round(resident_mb(node)) for node in cluster.nodes}
-        settled = all(row and row["checkpoint_index"] >= row["applied_index"] for row in rows)
-        if not settled or memory != seen:
-            seen, steady_since = memory, now
-        if now - steady_since > IDLE_STEADY_S:
-            return memory
+        if not all(row and row["checkpoint_index"] >= row["applied_index"] for row in rows):
+            rests_since = now
+        if now - rests_since > REST_S:
+            return {node.node_id: round(resident_mb(node)) for node in cluster.nodes}
         if now > deadline:
-            raise SystemExit(f"nodes did not come to rest: {rows}, resident MB {memory}")
-        time.sleep(0.5)
+            raise SystemExit(f"nodes did not checkpoint what they applied: {rows}")
+        time.sleep(1)
 
 
 def inspect(
