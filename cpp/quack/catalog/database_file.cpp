@@ -28,8 +28,8 @@ namespace {
 
 //! One call waits this long for the checkpoint lock: the applier and new transactions wait too.
 constexpr MonotonicNs CHECKPOINT_WAIT = 100 * NS_PER_MS;
-//! The same after transactions were aborted for it.
-constexpr MonotonicNs CHECKPOINT_WAIT_AFTER_EVICTION = 2 * NS_PER_SECOND;
+//! The last checkpoint of a node disturbs nobody.
+constexpr MonotonicNs LAST_CHECKPOINT_WAIT = 2 * NS_PER_SECOND;
 
 Status SystemError(const std::string &what, const std::string &path) {
 	auto code = errno == ENOSPC || errno == EDQUOT ? ErrorCode::DiskFull : ErrorCode::IoError;
@@ -194,7 +194,7 @@ size_t EvictForCheckpoint(ReplicaCore &core, duckdb::AttachedDatabase &database)
 Result<CheckpointKey> LockForCheckpoint(ReplicaCore &core, duckdb::AttachedDatabase &database) {
 	auto key = TryLock(database, core.closing ? 0 : CHECKPOINT_WAIT);
 	if (!key && EvictForCheckpoint(core, database) > 0) {
-		key = TryLock(database, CHECKPOINT_WAIT_AFTER_EVICTION);
+		key = TryLock(database, core.closing ? LAST_CHECKPOINT_WAIT : CHECKPOINT_WAIT);
 	}
 	if (!key) {
 		core.checkpoints_postponed++;

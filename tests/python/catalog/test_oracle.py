@@ -26,5 +26,5 @@ def test_a_difference_is_found(cluster: Cluster) -> None:
     assert "t0" in str(test.finish())
     assert "SELECT" in str(test.both("SELECT * FROM t0"))
     test.replica.execute("DELETE FROM t0 WHERE k = 2")
-    test.replica.execute("UPDATE t0 SET c0 = 0.0")
+    test.replica.execute("UPDATE t0 SET c0 = 0.5")
     assert "t0" in str(test.finish())

@@ -140,7 +140,7 @@ def test_serializable_transactions_refuse_write_skew(table, other) -> None:
     for con in (table, other):
         con.execute("SET quack_isolation = 'serializable'")
     skew(table, other)
-    with pytest.raises(duckdb.Error, match=r"conflict.*main\.acc"):
+    with pytest.raises(duckdb.Error, match=r"main\.acc.*\[quack:conflict\]"):
         other.execute("COMMIT")
     assert table.execute("SELECT sum(n) FROM cp.acc").fetchall() == [(1,)]
     table.execute("UPDATE cp.acc SET n = 0")

@@ -52,6 +52,17 @@ TEST_CASE("checkpoints run by log bytes and by time, and the log forgets what th
 	CHECK(cluster.AllHold(values));
 }
 
+TEST_CASE("an idle node checkpoints early, a busy one by its thresholds only") {
+	TestCluster cluster(1, [](node::RaftEngineConfig &config) { config.checkpoint_idle = 100 * NS_PER_MS; });
+	cluster.StartAll();
+	std::vector<std::string> values;
+	Fill(cluster, 0, 20, values);
+	CHECK(WaitUntil([&] { return cluster.StatusOf(0).checkpoint_index == cluster.StatusOf(0).commit_index; }));
+	auto count = cluster.nodes[0]->state_machine->CheckpointCount();
+	CHECK(count >= 1);
+	CHECK(count < 20);
+}
+
 TEST_CASE("a node that never ran gets a snapshot, then the log") {
 	TestCluster cluster(3, Eager);
 	cluster.Start(0);
