@@ -622,9 +622,9 @@ bool HugeintFromHex(const std::string &text, hugeint_t &value) {
 		if (c >= '0' && c <= '9') {
 			digit = static_cast<uint64_t>(c - '0');
 		} else if (c >= 'a' && c <= 'f') {
-			digit = static_cast<uint64_t>(c - 'a' + 10);
+			digit = static_cast<uint64_t>(c - 'a') + 10;
 		} else if (c >= 'A' && c <= 'F') {
-			digit = static_cast<uint64_t>(c - 'A' + 10);
+			digit = static_cast<uint64_t>(c - 'A') + 10;
 		} else {
 			return false;
 		}
