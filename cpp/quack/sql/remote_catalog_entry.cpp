@@ -78,7 +78,7 @@ void RemoteCatalog::CheckVersion(const RemoteBudget &budget) {
 			attempt.transport = acquired.GetStatus();
 			RemoteTransaction::ThrowFailure(attempt, "the request for the schema version");
 		}
-		auto session = acquired.Value();
+		auto &session = acquired.Value();
 		MessageHeader header;
 		header.connection_id = session->connection_id;
 		RemoteRequest request;

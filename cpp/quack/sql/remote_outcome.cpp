@@ -72,7 +72,7 @@ static std::string AskOutcome(RemoteCluster &cluster, const std::string &request
 			detail = acquired.GetStatus().Message();
 			break;
 		}
-		auto session = acquired.Value();
+		auto &session = acquired.Value();
 		ask.schema = session->search_schema;
 		auto attempt = RemoteTransaction::TryPrepare(cluster, *session, ask, RemoteRequestId(),
 		                                             RemoteCluster::RandomUuid(), duckdb::optional_idx(), budget);
