@@ -28,7 +28,7 @@ struct NodeConfig {
 	LogLevel log_level = LogLevel::Info;
 	uint64_t election_timeout_ms = 500;
 	uint64_t heartbeat_interval_ms = 75;
-	uint64_t checkpoint_log_bytes = 256 * 1024 * 1024;
+	uint64_t checkpoint_log_bytes = 16 * 1024 * 1024;
 	uint64_t checkpoint_interval_ms = 60 * 1000;
 	uint64_t checkpoint_idle_ms = 5 * 1000;
 	uint64_t checkpoint_writer_patience_ms = 30 * 1000;

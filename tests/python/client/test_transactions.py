@@ -135,7 +135,7 @@ def test_serializable_transactions_refuse_write_skew(table, other) -> None:
     """The client's setting counts on the node: snapshot isolation commits both, serializable only the first."""
     skew(table, other)
     other.execute("COMMIT")
-    assert table.execute("SELECT sum(n) FROM cp.acc").fetchall() == [(2,)]
+    assert other.execute("SELECT sum(n) FROM cp.acc").fetchall() == [(2,)]
     table.execute("UPDATE cp.acc SET n = 0")
     for con in (table, other):
         con.execute("SET quack_isolation = 'serializable'")
