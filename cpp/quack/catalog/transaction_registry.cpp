@@ -129,6 +129,7 @@ bool NoBarrierScope::Active() {
 
 void TransactionRegistry::Add(duckdb::DuckTransaction &transaction, OpenTransaction open) {
 	std::lock_guard<std::mutex> guard(lock);
+	open.number = ++last_number;
 	open_transactions[&transaction] = std::move(open);
 }
 
@@ -228,30 +229,32 @@ std::string TransactionRegistry::DescribeOldest(MonotonicNs now) {
 
 size_t TransactionRegistry::Evict(duckdb::AttachedDatabase &database, const EvictionScope &scope,
                                   const Status &reason) {
-	std::vector<std::pair<duckdb::shared_ptr<duckdb::ClientContext>, duckdb::DuckTransaction *>> victims;
+	std::vector<Victim> victims;
 	{
 		std::lock_guard<std::mutex> guard(lock);
 		for (auto &entry : open_transactions) {
 			auto context = entry.second.context.lock();
 			if (context && !entry.second.committing && InScope(*entry.first, entry.second, scope)) {
-				victims.emplace_back(std::move(context), entry.first);
+				victims.push_back(Victim {std::move(context), entry.first, entry.second.number});
 			}
 		}
 	}
 	size_t evicted = 0;
 	for (auto &victim : victims) {
-		evicted += EvictOne(database, *victim.first, victim.second, reason) ? 1 : 0;
+		evicted += EvictOne(database, victim, reason) ? 1 : 0;
 	}
 	WaitForEnding();
 	return evicted;
 }
 
-bool TransactionRegistry::EvictOne(duckdb::AttachedDatabase &database, duckdb::ClientContext &context,
-                                   duckdb::DuckTransaction *victim, const Status &reason) {
+bool TransactionRegistry::EvictOne(duckdb::AttachedDatabase &database, const Victim &victim, const Status &reason) {
+	auto &context = *victim.context;
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		auto found = open_transactions.find(victim);
-		if (found == open_transactions.end() || found->second.committing) {
+		auto found = open_transactions.find(victim.transaction);
+		// Another one at the same address belongs to another session; the victim's session may be in its COMMIT, where
+		// it holds its lock and waits for the applier.
+		if (found == open_transactions.end() || found->second.number != victim.number || found->second.committing) {
 			return false;
 		}
 		// From here on its COMMIT returns at once, so that its session's lock becomes free.
@@ -262,7 +265,7 @@ bool TransactionRegistry::EvictOne(duckdb::AttachedDatabase &database, duckdb::C
 	SystemClock clock;
 	auto patience_ends = clock.Now() + CANCEL_AFTER;
 	while (IsOpen(victim)) {
-		auto replaced = ReplaceTransaction(database, context, victim);
+		auto replaced = ReplaceTransaction(database, context, victim.transaction);
 		if (replaced == Replaced::Yes) {
 			break;
 		}
@@ -276,9 +279,10 @@ bool TransactionRegistry::EvictOne(duckdb::AttachedDatabase &database, duckdb::C
 	return true;
 }
 
-bool TransactionRegistry::IsOpen(duckdb::DuckTransaction *transaction) {
+bool TransactionRegistry::IsOpen(const Victim &victim) {
 	std::lock_guard<std::mutex> guard(lock);
-	return open_transactions.count(transaction) != 0;
+	auto found = open_transactions.find(victim.transaction);
+	return found != open_transactions.end() && found->second.number == victim.number;
 }
 
 void TransactionRegistry::WaitForEnding() {

@@ -20,6 +20,8 @@ namespace quack {
 namespace catalog {
 
 struct OpenTransaction {
+	//! Unique; an address is not, it is used again as soon as a transaction has ended.
+	uint64_t number = 0;
 	duckdb::weak_ptr<duckdb::ClientContext> context;
 	//! Catalog version and root index applied before the snapshot was taken.
 	raft::LogIndex planned_version = 0;
@@ -87,14 +89,20 @@ public:
 	void WaitAtGate(duckdb::ClientContext &context);
 
 private:
-	bool EvictOne(duckdb::AttachedDatabase &database, duckdb::ClientContext &context, duckdb::DuckTransaction *victim,
-	              const Status &reason);
-	bool IsOpen(duckdb::DuckTransaction *transaction);
+	struct Victim {
+		duckdb::shared_ptr<duckdb::ClientContext> context;
+		duckdb::DuckTransaction *transaction;
+		uint64_t number;
+	};
+
+	bool EvictOne(duckdb::AttachedDatabase &database, const Victim &victim, const Status &reason);
+	bool IsOpen(const Victim &victim);
 	void WaitForEnding();
 
 	std::mutex lock;
 	std::condition_variable changed;
 	std::unordered_map<duckdb::DuckTransaction *, OpenTransaction> open_transactions;
+	uint64_t last_number = 0;
 	size_t ending = 0;
 	bool gate_closed = false;
 };

@@ -382,10 +382,7 @@ ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, 
 		return response;
 	}
 	auto &state = SessionState::Get(*session.Connection().context);
-	auto doomed = state.Doomed();
-	if (!doomed.IsOk()) {
-		return CodedError(doomed);
-	}
+	// What the commit itself learned comes first: an eviction that came later says nothing about it.
 	auto commit = state.LastCommit();
 	if (commit && commit->request_id == request_id && !commit->status.IsOk()) {
 		auto coded = CodedError(commit->status);
@@ -393,6 +390,10 @@ ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, 
 			coded.extra_info.emplace_back(EXTRA_INFO_TOKEN, catalog::RequestIdToString(request_id));
 		}
 		return coded;
+	}
+	auto doomed = state.Doomed();
+	if (!doomed.IsOk()) {
+		return CodedError(doomed);
 	}
 	if (error.RawMessage().find(catalog::DETACHED_BY_NODE) != std::string::npos) {
 		return CodedError(Status(ErrorCode::Unavailable,
