@@ -14,6 +14,7 @@ SEED ?=
 KINDS ?=
 ROUNDS ?= 1000
 FAILOVERS ?= 50
+CHANGES ?= 100
 STRESS_SECONDS ?= 6
 STATEMENTS ?= 150
 TESTS ?= tests/python tests/e2e
@@ -29,7 +30,7 @@ CHAOS = PYTHONPATH=$(CURDIR)/python:$(CURDIR)/tests/e2e $(PY) -m chaos $(if $(SE
 # The toolchain reads the pinned DuckDB source from a cache outside the tree; see cpp/cmake/fetch_duckdb.py.
 DUCKDB = $(shell $(PYTHON) cpp/cmake/fetch_duckdb.py)
 
-.PHONY: help chaos chaos-commits chaos-loss chaos-failovers configure build oracle stress test test-core test-tsan test-release lint format demo sim wheel clean deps
+.PHONY: help chaos chaos-commits chaos-loss chaos-members chaos-failovers configure build oracle stress test test-core test-tsan test-release lint format demo sim wheel clean deps
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -104,6 +105,9 @@ chaos-commits: build ## Kill or pause the leader inside COMMIT: ROUNDS=1000 SEED
 chaos-loss: ROWS = 100000
 chaos-loss: build ## Forwarded inserts while a fifth of all packets is lost: ROWS=100000 SEED=…
 	@$(CHAOS) loss --rows $(ROWS)
+
+chaos-members: build ## The voter set changes under load, 3 to 5 and back: CHANGES=100 SEED=…
+	@$(CHAOS) members --rounds $(CHANGES)
 
 chaos-failovers: build ## Time from SIGKILL of the leader to the next accepted write: FAILOVERS=50 SEED=…
 	@$(CHAOS) failovers --failovers $(FAILOVERS)

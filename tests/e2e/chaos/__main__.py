@@ -1,4 +1,4 @@
-"""Entry point: `python -m chaos --seed 7 soak --minutes 2`; other runs: commits, loss, failovers.
+"""Entry point: `python -m chaos --seed 7 soak --minutes 2`; other runs: commits, loss, members, failovers.
 
 The last line of standard output is one JSON object with `ok` and the figures; the exit code is 0
 only when `ok` is true. The whole report, the histories and, after a failure, the nodes' logs and
@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any
 
-from chaos import commit_kills, failovers, lossy, soak
+from chaos import commit_kills, failovers, lossy, members, soak
 from chaos.nemesis import KINDS
 from chaos.stage import stage
 from chaos.workloads import SOAK
@@ -39,6 +39,8 @@ def _parser() -> argparse.ArgumentParser:
     commits.add_argument("--rounds", type=int, default=1000)
     loss = modes.add_parser("loss", help="forwarded inserts while a fifth of all packets is lost")
     loss.add_argument("--rows", type=int, default=100_000)
+    changes = modes.add_parser("members", help="the voter set changes under load, 3 to 5 and back")
+    changes.add_argument("--rounds", type=int, default=100)
     kills = modes.add_parser("failovers", help="time from SIGKILL of the leader to the next write")
     kills.add_argument("--failovers", type=int, default=50)
     return parser
@@ -70,11 +72,14 @@ def _run(arguments: argparse.Namespace, folder: pathlib.Path) -> dict[str, Any]:
         return _soak(arguments, folder)
     seed = arguments.seed
     settings = lossy.SETTINGS if arguments.mode == "loss" else None
-    with stage(folder, seed, arguments.network, settings) as cluster:
+    hosts = 5 if arguments.mode == "members" else 3
+    with stage(folder, seed, arguments.network, settings, hosts) as cluster:
         if arguments.mode == "commits":
             return commit_kills.run(cluster, seed, arguments.rounds, _say)
         if arguments.mode == "loss":
             return lossy.run(cluster, folder, seed, arguments.rows, _say)
+        if arguments.mode == "members":
+            return members.run(cluster, folder, seed, arguments.rounds, _say)
         return failovers.run(cluster, seed, arguments.failovers, _say)
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from chaos.network import Network
 from quack.certs.authority import CertificateAuthority
-from quack.cluster.bootstrap import GeneratedNode, generate_local_configs
+from quack.cluster.bootstrap import GeneratedNode, generate_local_configs, prepare_node
 from quack.cluster.local import LocalCluster, LocalNode
 from quack.extension import connect
 
@@ -112,6 +112,15 @@ class ChaosCluster(LocalCluster):
             one.config_file.write_text(yaml.safe_dump(document, sort_keys=False))
             placed.append(GeneratedNode(one.node_id, host, port, one.config_file))
         return cls(folder, network, placed)
+
+    def prepare(self, name: str) -> ChaosNode:
+        """Write the files of a node that will join; it takes the host of its name."""
+        host, port = self.network.listen(name)
+        like = self.nodes[0].config_file
+        made = prepare_node(
+            self.folder, name, like=like, ca_dir=self.folder / "ca", host=host, port=port
+        )
+        return ChaosNode(self.folder, made, self.network)
 
     def attach_sql(
         self,
