@@ -27,6 +27,7 @@ EXPECTED = (
     "no transaction is active", "does not exist", "already exists", "Duplicate key", "does not have a column",
     "depend on it", "altered", "dropped", "only one primary key", "COMMIT before CREATE INDEX",
     "Constraint Error", "outstanding updates", "values were supplied",
+    "cancelled before it could finish",  # an eviction that came too late for the statement it meant
 )  # fmt: skip
 REPLICAS = 3
 WRITERS_PER_REPLICA = 3

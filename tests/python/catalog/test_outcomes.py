@@ -111,9 +111,7 @@ def test_linearizable_read_waits_for_what_is_committed(cluster: Cluster) -> None
     reader = b.session()
     command(reader, "consistency", "linearizable")
     command(reader, "timeout", "200")
-    with pytest.raises(
-        duckdb.Error, match="quack unavailable: linearizable read of group root"
-    ):
+    with pytest.raises(duckdb.Error, match="quack unavailable: linearizable read of group root"):
         reader.execute("SELECT count(*) FROM t")
     command(reader, "timeout", "0")
     result: list[object] = []
