@@ -55,7 +55,7 @@ std::string Open(duckdb::ClientContext &context, const Arguments &arguments) {
 	options.path = At(arguments, 1);
 	options.node_id = At(arguments, 3);
 	options.cluster_id = arguments.size() > 5 ? arguments[5] : "test-cluster";
-	auto patience_ms = std::atoll(At(arguments, 7).c_str());
+	auto patience_ms = std::strtoll(At(arguments, 7).c_str(), nullptr, 10);
 	options.checkpoint_writer_patience = (patience_ms == 0 ? 200 : patience_ms) * NS_PER_MS;
 	options.checkpoint_reader_patience = (patience_ms == 0 ? 1000 : patience_ms) * NS_PER_MS;
 	replica->log = LoopbackLog::Named(At(arguments, 2), At(arguments, 4));
@@ -66,7 +66,7 @@ std::string Open(duckdb::ClientContext &context, const Arguments &arguments) {
 	replica->database = std::move(database.Value());
 	replica->engine = std::make_unique<LoopbackEngine>(*replica->database, replica->log, options.node_id);
 	replica->database->SetEngine(replica->engine.get());
-	if (auto batch = std::atoi(At(arguments, 6).c_str())) {
+	if (auto batch = int(std::strtol(At(arguments, 6).c_str(), nullptr, 10))) {
 		replica->engine->SetBatch(size_t(batch));
 	}
 	std::lock_guard<std::mutex> guard(replicas_lock);
@@ -209,7 +209,7 @@ std::string RunOnReplica(Replica &replica, const Arguments &arguments) {
 		return "ok";
 	}
 	if (command == "fault") {
-		replica.engine->InjectFault(At(arguments, 1), std::atoi(At(arguments, 2).c_str()));
+		replica.engine->InjectFault(At(arguments, 1), int(std::strtol(At(arguments, 2).c_str(), nullptr, 10)));
 		return "ok";
 	}
 	if (command == "waiting") {
