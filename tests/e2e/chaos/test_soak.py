@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import secrets
 import subprocess
 import sys
 
@@ -35,7 +34,7 @@ def run_chaos(tmp_path: pathlib.Path, *words: str, timeout_s: float = 280) -> di
 
 @pytest.mark.timeout(400)
 def test_two_minutes_of_faults(tmp_path: pathlib.Path) -> None:
-    seed = int(os.environ.get("CHAOS_SEED", secrets.randbelow(1 << 31)))
+    seed = int(os.environ.get("CHAOS_SEED", "1"))
     document = run_chaos(tmp_path, "--seed", str(seed), "soak", "--minutes", "2", timeout_s=390)
     assert document["faults"] >= 5
     assert document["hash_equal"]
