@@ -18,13 +18,21 @@ PeerGateway::PeerGateway(const RaftEngineConfig &config, StreamHandler on_stream
 }
 
 void PeerGateway::Attach(PeerTraffic &traffic_p) {
-	std::lock_guard<std::mutex> guard(lock);
-	traffic = &traffic_p;
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		traffic = &traffic_p;
+	}
+	std::lock_guard<std::mutex> guard(learned_lock);
+	learner = &traffic_p;
 }
 
 void PeerGateway::Detach() {
-	std::lock_guard<std::mutex> guard(lock);
-	traffic = nullptr;
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		traffic = nullptr;
+	}
+	std::lock_guard<std::mutex> guard(learned_lock);
+	learner = nullptr;
 }
 
 wire::Hello PeerGateway::OwnHello() const {
@@ -52,9 +60,9 @@ Status PeerGateway::CheckHello(const std::string &peer, ByteView bytes) {
 	if (status.IsOk()) {
 		status = directory->CheckPeer(remote, clock.Now());
 	}
-	std::lock_guard<std::mutex> guard(lock);
-	if (traffic != nullptr) {
-		traffic->OnPeersLearned();
+	std::lock_guard<std::mutex> guard(learned_lock);
+	if (learner != nullptr) {
+		learner->OnPeersLearned();
 	}
 	return status;
 }

@@ -56,6 +56,9 @@ private:
 	StreamHandler on_stream;
 	std::mutex lock; //! guards traffic; held while its callbacks run (they only queue), so that Detach can wait
 	PeerTraffic *traffic = nullptr;
+	//! The same for OnPeersLearned alone: hellos are checked where calls are answered from, perhaps under a lock there.
+	std::mutex learned_lock;
+	PeerTraffic *learner = nullptr;
 };
 
 } // namespace node

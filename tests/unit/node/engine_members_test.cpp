@@ -36,6 +36,7 @@ public:
 	      met(count) {
 		for (size_t i = 0; i < count; i++) {
 			nodes[i]->config.save_met = [this, i](const std::map<std::string, uint64_t> &now) {
+				std::lock_guard<std::mutex> guard(met_lock);
 				met[i] = now;
 				return Status::Ok();
 			};
@@ -47,7 +48,10 @@ public:
 		}
 	}
 	void Start(size_t index) override {
-		nodes[index]->config.met = met[index];
+		{
+			std::lock_guard<std::mutex> guard(met_lock);
+			nodes[index]->config.met = met[index];
+		}
 		RealCluster::Start(index);
 	}
 	//! As an operator's new machine under the old name.
@@ -88,6 +92,12 @@ public:
 		return answer.Value();
 	}
 
+	bool HasMet(size_t index, const std::string &name) {
+		std::lock_guard<std::mutex> guard(met_lock);
+		return met[index].count(name) != 0;
+	}
+
+	std::mutex met_lock;                              //! guards the next while nodes run
 	std::vector<std::map<std::string, uint64_t>> met; //! what survives on disk
 };
 
@@ -190,7 +200,7 @@ TEST_CASE(
 	FormingCluster cluster(3, 3);
 	cluster.Start(0);
 	cluster.Start(1);
-	CHECK(WaitUntil([&] { return cluster.met[0].count("n1") == 1; }));
+	CHECK(WaitUntil([&] { return cluster.HasMet(0, "n1"); }));
 	cluster.Kill(1);
 	cluster.LoseDisk(1);
 	cluster.Start(1);

@@ -160,7 +160,12 @@ TEST_CASE("a membership change removes a voter, keeps one as learner, and brings
 		}
 	}
 	auto name = cluster.nodes[out]->name;
-	auto done = cluster.ChangeMember(out, node::MemberAction::Demote, name);
+	// A leader that has just begun has not heard from everybody yet, and refuses.
+	Result<std::string> done = std::string();
+	WaitUntil([&] {
+		done = cluster.ChangeMember(out, node::MemberAction::Demote, name);
+		return done.IsOk() || done.GetStatus().Code() != ErrorCode::Unavailable;
+	});
 	REQUIRE_MESSAGE(done.IsOk(), done.GetStatus().ToString());
 	CHECK(done.Value() == "node '" + name + "' is a learner");
 	CHECK(WaitUntil([&] {
