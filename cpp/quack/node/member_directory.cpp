@@ -490,6 +490,7 @@ Status MemberDirectory::Meet(const wire::Hello &remote, const MemberRecord &reco
 	auto own = remote.met.find(config.node_id);
 	auto own_incarnation = SelfConfig().incarnation;
 	if (own != remote.met.end() && own->second != own_incarnation) {
+		confirmed.erase(record.name);
 		return Status(ErrorCode::Incompatible,
 		              "node '" + config.node_id + "' comes with " + DiskWords(own_incarnation) + ", node '" +
 		                  record.name + "' met it with " + DiskWords(own->second) +
@@ -498,6 +499,7 @@ Status MemberDirectory::Meet(const wire::Hello &remote, const MemberRecord &reco
 	}
 	auto known = met.find(record.name);
 	if (known != met.end() && known->second != record.incarnation) {
+		confirmed.erase(record.name); // what the lost disk had recorded is gone
 		return Status(ErrorCode::Incompatible,
 		              "node '" + record.name + "' comes with " + DiskWords(record.incarnation) + ", node '" +
 		                  config.node_id + "' met it with " + DiskWords(known->second) +

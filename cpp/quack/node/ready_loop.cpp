@@ -409,6 +409,10 @@ void ReadyLoop::On(PeerChanged &event) {
 	if (event.is_up && context.directory.HasTold(event.peer)) {
 		DialMembers();
 	}
+	if (event.is_up && !groups.empty()) {
+		// The hello of this session may have left before the cluster was formed.
+		SayHelloAgain(event.peer, [] {});
+	}
 	for (auto &entry : groups) {
 		if (!event.is_up) {
 			Step(*entry.second, raft::PeerUnreachableEvent {peer});
