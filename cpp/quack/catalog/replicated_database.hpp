@@ -94,6 +94,12 @@ public:
 	void DoomDelivered();
 	//! Interrupts the running statement, unless it ends the transaction by itself (COMMIT, ROLLBACK): false.
 	bool InterruptForEviction(duckdb::ClientContext &context);
+	//! A transaction of the catalog starts inside the session's transaction `number` (MetaTransaction). The second one
+	//! of a number stands in for one that was evicted, or whose database was replaced by a snapshot: what the first one
+	//! did is gone, so the whole must not commit.
+	void NoteStart(uint64_t number);
+	//! True when more than one transaction of the catalog started inside the session's latest transaction.
+	bool LostEffects() const;
 	void TransactionBegin(duckdb::MetaTransaction &transaction, duckdb::ClientContext &context) override;
 	void QueryBegin(duckdb::ClientContext &context) override;
 	//! A serializable transaction ran a statement whose reads could not be noted: it may have read anything.
@@ -112,6 +118,8 @@ private:
 	std::optional<CommitOutcome> last_commit;
 	Status doomed;
 	bool doom_in_progress = false;
+	uint64_t started_in = UINT64_MAX;
+	bool started_again = false;
 	bool reads_were_hidden = false;
 	bool is_ending_transaction = false; //! the latest statement is COMMIT or ROLLBACK
 };

@@ -5,6 +5,7 @@
 #include "duckdb/storage/checkpoint/checkpoint_options.hpp"
 #include "duckdb/storage/storage_manager.hpp"
 #include "duckdb/transaction/duck_transaction.hpp"
+#include "duckdb/transaction/meta_transaction.hpp"
 #include "quack/catalog/capture.hpp"
 #include "quack/catalog/read_set.hpp"
 
@@ -49,6 +50,7 @@ duckdb::Transaction &ReplicatedTransactionManager::StartTransaction(duckdb::Clie
 	open.planned_version = core->catalog_version;
 	auto &transaction = DuckTransactionManager::StartTransaction(context).Cast<duckdb::DuckTransaction>();
 	core->transactions.Add(transaction, std::move(open));
+	SessionState::Get(context).NoteStart(duckdb::MetaTransaction::Get(context).global_transaction_id);
 	return transaction;
 }
 
@@ -66,6 +68,11 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitTransaction(duckdb::Client
 	auto doomed = SessionState::Get(context).Doomed();
 	if (!doomed.IsOk()) {
 		return Fail(context, transaction, doomed);
+	}
+	if (SessionState::Get(context).LostEffects()) {
+		return Fail(context, transaction,
+		            Status(ErrorCode::Conflict, "the transaction was aborted in its middle, because this node needed "
+		                                        "what it held or took over a snapshot; nothing of it was committed"));
 	}
 	if (!transaction.ChangesMade()) {
 		EndingScope ending(core->transactions, transaction);

@@ -169,6 +169,17 @@ void SessionState::DoomDelivered() {
 	doom_in_progress = false;
 }
 
+void SessionState::NoteStart(uint64_t number) {
+	std::lock_guard<std::mutex> guard(lock);
+	started_again = started_in == number;
+	started_in = number;
+}
+
+bool SessionState::LostEffects() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return started_again;
+}
+
 bool SessionState::InterruptForEviction(duckdb::ClientContext &context) {
 	std::lock_guard<std::mutex> guard(lock);
 	if (!is_ending_transaction) {

@@ -344,7 +344,7 @@ Status HttpPool::Connection::ReadHeader(HttpReply &reply, const RemoteBudget &bu
 	}
 	auto head = buffer.substr(0, end);
 	buffer.erase(0, end + 4);
-	reply.status = head.size() >= 12 ? atoi(head.c_str() + 9) : 0;
+	reply.status = head.size() >= 12 ? int(strtol(head.c_str() + 9, nullptr, 10)) : 0;
 	size_t position = head.find("\r\n");
 	while (position != std::string::npos) {
 		auto start = position + 2;

@@ -465,7 +465,7 @@ std::shared_ptr<RemoteSession> RemoteTransaction::Begun(const RemoteBudget &budg
 			attempt.transport = acquired.GetStatus();
 			ThrowFailure(attempt, "BEGIN");
 		}
-		auto node_session = acquired.Value();
+		auto &node_session = acquired.Value();
 		attempt = TryPrepare(*cluster, *node_session, begin, RemoteRequestId(), RemoteCluster::RandomUuid(),
 		                     duckdb::optional_idx(), budget);
 		if (attempt.transport.IsOk() && !attempt.is_error && SetIsolation(*node_session, budget, attempt)) {

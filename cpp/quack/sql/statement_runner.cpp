@@ -17,7 +17,6 @@
 namespace quack {
 namespace sql {
 
-using catalog::CommitOutcome;
 using catalog::Consistency;
 using catalog::RequestId;
 using catalog::SessionState;

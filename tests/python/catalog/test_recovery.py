@@ -224,6 +224,31 @@ def test_snapshot_installs_on_another_replica(tmp_path: Path) -> None:
     cluster.close()
 
 
+def test_transaction_open_over_a_snapshot_install_commits_nothing(tmp_path: Path) -> None:
+    """What was done before the install is gone: the rest must not commit alone."""
+    cluster = Cluster(tmp_path, 2)
+    a, b = cluster.replicas
+    a.con.execute("CREATE TABLE t(i INTEGER PRIMARY KEY, n INTEGER)")
+    a.con.execute("INSERT INTO t VALUES (1, 0), (2, 0)")
+    cluster.assert_equal()
+    session = b.session()
+    session.execute("BEGIN")
+    session.execute("UPDATE t SET n = 1 WHERE i = 1")
+    b.command("pause")
+    a.con.execute("INSERT INTO t VALUES (3, 0)")
+    a.command("checkpoint")
+    image = tmp_path / "image"
+    a.command("snapshot", str(image))
+    b.command("install", str(image))
+    b.command("resume")
+    with pytest.raises(duckdb.Error):
+        session.execute("UPDATE t SET n = 1 WHERE i = 2")
+        session.execute("COMMIT")
+    cluster.assert_equal()
+    assert b.rows("SELECT i, n FROM t ORDER BY i") == [(1, 0), (2, 0), (3, 0)]
+    cluster.close()
+
+
 def test_bad_images_are_refused(tmp_path: Path) -> None:
     """Older, of another cluster, corrupt, or not an image at all: refused in words, the state stays."""
     cluster = Cluster(tmp_path, 2)
