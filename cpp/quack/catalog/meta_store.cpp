@@ -44,8 +44,12 @@ SequenceUsers DecodeSequenceUsers(const std::string &value) {
 }
 
 void LoadEntries(duckdb::Connection &connection, ReplicatedState &state) {
+	// Only functions of DuckDB's core: an image is looked at in an instance of its own, which in a self-contained build
+	// has no further ones.
 	auto groups =
-	    QueryRows(connection, "SELECT group_id, max(idx), arg_max(term, idx) FROM cp.__quack.entries GROUP BY ALL");
+	    QueryRows(connection, "SELECT e.group_id, e.idx, e.term FROM cp.__quack.entries e JOIN (SELECT group_id, "
+		                      "max(idx) AS idx FROM cp.__quack.entries GROUP BY group_id) last "
+		                      "ON e.group_id = last.group_id AND e.idx = last.idx");
 	for (auto &row : groups) {
 		node::AppliedPosition position;
 		position.group = row[0].GetValue<uint64_t>();
