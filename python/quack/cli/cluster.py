@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -40,20 +41,22 @@ def _operations(
     return MemberOperations(target, timeout, lambda words: print(words, file=sys.stderr))
 
 
-def _run(as_json: bool, node_id: str, action: Callable[[], str]) -> None:
+@contextlib.contextmanager
+def _failure_as_json(as_json: bool, **about: str) -> Iterator[None]:
+    """With --json a failure of the cluster is a document too; exit code 1 either way."""
     try:
-        words = action()
+        yield
     except ClusterError as error:
-        if as_json:
-            document = {
-                "ok": False,
-                "node_id": node_id,
-                "code": code_of(error),
-                "error": str(error),
-            }
-            typer.echo(json.dumps(document))
-            raise typer.Exit(1) from error
-        raise
+        if not as_json:
+            raise
+        document = {"ok": False, **about, "code": code_of(error), "error": str(error)}
+        typer.echo(json.dumps(document))
+        raise typer.Exit(1) from error
+
+
+def _run(as_json: bool, node_id: str, action: Callable[[], str]) -> None:
+    with _failure_as_json(as_json, node_id=node_id):
+        words = action()
     typer.echo(json.dumps({"ok": True, "node_id": node_id, "result": words}) if as_json else words)
 
 
@@ -73,13 +76,8 @@ def stepdown(
     if group != "root":
         raise ConfigError([f"--group {group}: there is no such group; this cluster has: root"])
     operations = _operations(config, url, ca_file, token_file, 30)
-    try:
+    with _failure_as_json(as_json):
         answer = operations.step_down(preferred)
-    except ClusterError as error:
-        if as_json:
-            typer.echo(json.dumps({"ok": False, "code": code_of(error), "error": str(error)}))
-            raise typer.Exit(1) from error
-        raise
     typer.echo(json.dumps({"ok": True, **answer}) if as_json else answer["result"])
 
 
