@@ -127,6 +127,9 @@ private:
 	void Forward(GroupState &group);
 	void AskReads(GroupState &group);
 	void ForwardTransfer(GroupState &group, NewTransfer &event);
+	//! Asks the known leader; `done` gets the text of its answer, or why there is none.
+	void CallLeader(const GroupState &group, const char *method, std::string body, MonotonicNs timeout,
+	                ConsensusEngine::TextCallback done);
 	void AnswerTransfer(GroupState &group, const raft::TransferResult &result);
 	Status TransferFailure(const raft::TransferResult &result) const;
 	Status NoGroup(raft::GroupId group) const;

@@ -141,20 +141,7 @@ void ReadyLoop::ForwardMemberChange(GroupState &group, NewMemberChange &event) {
 	auto timeout = event.deadline - now;
 	auto body = Encode(wire::MemberRequest {group.id, static_cast<uint32_t>(change.action), change.name,
 	                                        change.incarnation, change.host, change.port, timeout});
-	Later([&transport = context.transport, leader = context.directory.NameOf(group.soft.leader), body = std::move(body),
-	       timeout, done = std::move(event.done)]() mutable {
-		transport.Call(leader, wire::METHOD_MEMBER, std::move(body), timeout,
-		               [done](const Result<std::string> &answer) {
-			               if (!answer.IsOk()) {
-				               done(answer.GetStatus());
-				               return;
-			               }
-			               auto decoded = wire::DecodeTextAnswer(answer.Value());
-			               auto status = decoded.IsOk() ? decoded.Value().status : decoded.GetStatus();
-			               done(status.IsOk() ? Result<std::string>(decoded.Value().text)
-						                      : Result<std::string>(status));
-		               });
-	});
+	CallLeader(group, wire::METHOD_MEMBER, std::move(body), timeout, std::move(event.done));
 }
 
 //! A leader that is to lose its vote lets another one make the change: no election, no waiting writes.

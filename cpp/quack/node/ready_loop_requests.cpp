@@ -162,20 +162,24 @@ void ReadyLoop::ForwardTransfer(GroupState &group, NewTransfer &event) {
 		Later([done = std::move(event.done), failure = WaitingFailure(group)] { done(failure); });
 		return;
 	}
-	auto body = Encode(wire::TransferRequest {group.id, event.target, event.deadline - now});
-	Later([&transport = context.transport, leader = context.directory.NameOf(group.soft.leader), body = std::move(body),
-	       timeout = event.deadline - now, done = std::move(event.done)]() mutable {
-		transport.Call(leader, wire::METHOD_TRANSFER, std::move(body), timeout,
-		               [done](const Result<std::string> &answer) {
-			               if (!answer.IsOk()) {
-				               done(answer.GetStatus());
-				               return;
-			               }
-			               auto decoded = wire::DecodeTextAnswer(answer.Value());
-			               auto status = decoded.IsOk() ? decoded.Value().status : decoded.GetStatus();
-			               done(status.IsOk() ? Result<std::string>(decoded.Value().text)
-						                      : Result<std::string>(status));
-		               });
+	auto timeout = event.deadline - now;
+	auto body = Encode(wire::TransferRequest {group.id, event.target, timeout});
+	CallLeader(group, wire::METHOD_TRANSFER, std::move(body), timeout, std::move(event.done));
+}
+
+void ReadyLoop::CallLeader(const GroupState &group, const char *method, std::string body, MonotonicNs timeout,
+                           ConsensusEngine::TextCallback done) {
+	Later([&transport = context.transport, leader = context.directory.NameOf(group.soft.leader), method,
+	       body = std::move(body), timeout, done = std::move(done)]() mutable {
+		transport.Call(leader, method, std::move(body), timeout, [done](const Result<std::string> &answer) {
+			if (!answer.IsOk()) {
+				done(answer.GetStatus());
+				return;
+			}
+			auto decoded = wire::DecodeTextAnswer(answer.Value());
+			auto status = decoded.IsOk() ? decoded.Value().status : decoded.GetStatus();
+			done(status.IsOk() ? Result<std::string>(decoded.Value().text) : Result<std::string>(status));
+		});
 	});
 }
 
