@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -15,8 +16,11 @@
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/connection.hpp"
 #include "duckdb/main/database_manager.hpp"
+#include "duckdb/storage/block_allocator.hpp"
+#include "duckdb/storage/storage_manager.hpp"
 #include "quack/catalog/detached.hpp"
 #include "quack/catalog/meta_store.hpp"
+#include "quack/catalog/private_access.hpp"
 #include "quack/catalog/query_rows.hpp"
 #include "quack/catalog/replicated_catalog.hpp"
 #include "quack/catalog/replicated_transaction_manager.hpp"
@@ -36,12 +40,57 @@ Status SystemError(const std::string &what, const std::string &path) {
 	return Status(code, what + " '" + path + "' failed: " + strerror(errno));
 }
 
+//! What DuckDB says of a file: Corruption only when the bytes are to blame, not the system they lie on.
+Status DescribeFailure(const std::exception &exception) {
+	duckdb::ErrorData error(exception);
+	auto &extra = error.ExtraInfo();
+	auto number = extra.find("errno");
+	auto code = ErrorCode::IoError;
+	switch (error.Type()) {
+	case duckdb::ExceptionType::DATA_CORRUPTION:
+	case duckdb::ExceptionType::SERIALIZATION:
+	case duckdb::ExceptionType::INTERNAL:
+	case duckdb::ExceptionType::FATAL:
+		code = ErrorCode::Corruption;
+		break;
+	case duckdb::ExceptionType::IO:
+		if (number != extra.end()) {
+			auto value = std::strtol(number->second.c_str(), nullptr, 10);
+			code = value == ENOSPC || value == EDQUOT ? ErrorCode::DiskFull : ErrorCode::IoError;
+		} else if (error.RawMessage().find("storage version number") != std::string::npos) {
+			code = ErrorCode::Incompatible;
+		} else if (error.RawMessage().find("lock on file") == std::string::npos) {
+			code = ErrorCode::Corruption;
+		}
+		break;
+	default:
+		break;
+	}
+	return Status(code, error.Message());
+}
+
 Status RunSql(duckdb::Connection &connection, const std::string &sql) {
 	try {
 		QueryRows(connection, sql);
 		return Status::Ok();
 	} catch (std::exception &exception) {
-		return Status(ErrorCode::IoError, duckdb::ErrorData(exception).Message());
+		return DescribeFailure(exception);
+	}
+}
+
+//! DuckDB checks a block when it reads it, which may be long after the damage: here every one that the last checkpoint
+//! uses is read once. Throws what DuckDB throws.
+void ReadAllBlocks(duckdb::AttachedDatabase &database) {
+	auto &storage = database.GetStorageManager().Cast<duckdb::SingleFileStorageManager>();
+	auto &blocks = storage.block_manager->Cast<duckdb::SingleFileBlockManager>();
+	auto &free_blocks = FreeBlocksOf(blocks);
+	duckdb::Block block(duckdb::BlockAllocator::Get(database), 0, blocks);
+	auto count = static_cast<duckdb::block_id_t>(blocks.TotalBlocks());
+	for (duckdb::block_id_t id = 0; id < count; id++) {
+		if (free_blocks.count(id) == 0) {
+			block.id = id;
+			blocks.ReadBlock(block);
+		}
 	}
 }
 
@@ -267,6 +316,13 @@ Result<LoadedMeta> InspectImage(const std::string &image) {
 	if (!status.IsOk()) {
 		return Status(ErrorCode::Corruption, "snapshot image '" + image + "' cannot be opened: " + status.Message());
 	}
+	auto database = duckdb::DatabaseManager::Get(*scratch.instance).GetDatabase(duckdb::Identifier(CATALOG_NAME));
+	try {
+		ReadAllBlocks(*database);
+	} catch (std::exception &exception) {
+		return Status(ErrorCode::Corruption,
+		              "snapshot image '" + image + "' is damaged: " + duckdb::ErrorData(exception).Message());
+	}
 	return LoadMeta(connection);
 }
 
@@ -315,9 +371,10 @@ Status AttachFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner) 
 			auto status = RunSql(connection, "ATTACH " + SqlString(core.options.path) + " AS " + CATALOG_NAME +
 			                                     " (TYPE " + STORAGE_TYPE + ", RECOVERY_MODE no_wal_writes)");
 			if (!status.IsOk()) {
-				return status;
+				return Status(status.Code(), "opening '" + core.options.path + "' failed: " + status.Message());
 			}
 		}
+		ReadAllBlocks(*core.Attached());
 		core.file = open(core.options.path.c_str(), O_RDONLY | O_CLOEXEC);
 		auto status = core.file < 0 ? SystemError("opening", core.options.path) : LoadOrCreateMeta(core);
 		if (!status.IsOk()) {
@@ -325,9 +382,9 @@ Status AttachFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner) 
 		}
 		return status;
 	} catch (std::exception &exception) {
+		auto failure = DescribeFailure(exception);
 		(void)DetachFile(core);
-		return Status(ErrorCode::IoError,
-		              "opening '" + core.options.path + "' failed: " + duckdb::ErrorData(exception).Message());
+		return Status(failure.Code(), "opening '" + core.options.path + "' failed: " + failure.Message());
 	}
 }
 

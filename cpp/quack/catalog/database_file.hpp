@@ -7,8 +7,9 @@
 namespace quack {
 namespace catalog {
 
-//! Attaches core.options.path as `cp`, creates or checks the replication state and loads it into core. `owner` is what
-//! the catalog keeps a reference to.
+//! Attaches core.options.path as `cp`, reads every block in use once to see that none is damaged, creates or checks the
+//! replication state and loads it into core. `owner` is what the catalog keeps a reference to. Corruption: the file is
+//! damaged (and not attached); Incompatible: it is of another cluster or format.
 Status AttachFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner);
 
 //! Detaches without a checkpoint.

@@ -57,6 +57,12 @@ struct SessionLock {
 };
 template struct Expose<SessionLock, &duckdb::ClientContext::context_lock>;
 
+struct FreeListOf {
+	using type = duckdb::set<duckdb::block_id_t> duckdb::SingleFileBlockManager::*;
+	friend type Get(FreeListOf);
+};
+template struct Expose<FreeListOf, &duckdb::SingleFileBlockManager::free_list>;
+
 } // namespace
 
 duckdb::UndoBufferAllocator &UndoRecordsOf(duckdb::DuckTransaction &transaction) {
@@ -82,6 +88,10 @@ duckdb::mutex &SessionLockOf(duckdb::ClientContext &context) {
 
 bool HasActiveQuery(const duckdb::ClientContext &context) {
 	return (context.*Get(ActiveQueryOf())) != nullptr;
+}
+
+const duckdb::set<duckdb::block_id_t> &FreeBlocksOf(const duckdb::SingleFileBlockManager &blocks) {
+	return blocks.*Get(FreeListOf());
 }
 
 } // namespace catalog

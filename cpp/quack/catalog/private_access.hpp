@@ -7,6 +7,7 @@
 #include "duckdb.hpp"
 #include "duckdb/catalog/catalog_entry/sequence_catalog_entry.hpp"
 #include "duckdb/execution/index/art/art.hpp"
+#include "duckdb/storage/single_file_block_manager.hpp"
 #include "duckdb/transaction/duck_transaction.hpp"
 #include "duckdb/transaction/local_storage.hpp"
 #include "duckdb/transaction/undo_buffer_allocator.hpp"
@@ -26,6 +27,9 @@ duckdb::mutex &SessionLockOf(duckdb::ClientContext &context);
 //! Under the session's lock: a query has begun and was not ended yet. Until its end worker threads use the session's
 //! transaction without the lock.
 bool HasActiveQuery(const duckdb::ClientContext &context);
+
+//! Blocks that the file of the last checkpoint does not use: they may hold anything.
+const duckdb::set<duckdb::block_id_t> &FreeBlocksOf(const duckdb::SingleFileBlockManager &blocks);
 
 } // namespace catalog
 } // namespace quack

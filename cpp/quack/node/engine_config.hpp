@@ -31,6 +31,9 @@ struct RaftEngineConfig {
 	std::vector<MemberConfig> members;
 	//! Under which incarnation each other node was met before this start, while the cluster was being formed.
 	std::map<std::string, uint64_t> met;
+	//! Incarnations of this node whose logs were damaged and moved aside: they never come back, so this node's disk may
+	//! take their place without anybody's command.
+	std::vector<uint64_t> replaces;
 	//! Makes `met` durable before it is answered: called on the transport's thread, once per other node in a cluster's
 	//! life. Empty = kept in memory only (tests).
 	std::function<Status(const std::map<std::string, uint64_t> &)> save_met;

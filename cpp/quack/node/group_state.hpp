@@ -66,6 +66,8 @@ struct GroupState {
 	std::vector<MemberWaiter> member_waiters;
 	//! Not before then are moved addresses written down again.
 	MonotonicNs addresses_after = 0;
+	//! Not before then are lost disks looked for again.
+	MonotonicNs replace_after = 0;
 	//! Appends that wait until the log writer has room.
 	std::deque<raft::Message> deferred;
 

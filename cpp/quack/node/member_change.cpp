@@ -228,8 +228,28 @@ private:
 		}
 	}
 
+	//! The successor of a lost disk was lost too before it took the vote: the one that asks now takes its place.
+	bool IsNewerLost() const {
+		return newer != nullptr && view.applicant && view.applicant->record.Node() != newer->node &&
+		       view.applicant->record.Node() != member->node && !IsHeard(newer->node);
+	}
+
 	void Replace() {
 		if (!IsMember()) {
+			return;
+		}
+		if (change.is_by_itself && IsHeard(member->node)) {
+			Fail(ErrorCode::Conflict, "node " + Quoted() + " is alive with the disk it says is gone");
+			return;
+		}
+		if (IsNewerLost()) {
+			MemberRecord record;
+			if (FindJoining(record)) {
+				Erase(plan.learners, newer->node);
+				MarkRemoved(*newer);
+				AddLearner(record);
+				plan.words = "the new disk of node " + Quoted() + " is a learner; two older ones are gone";
+			}
 			return;
 		}
 		if (newer == nullptr) {

@@ -27,6 +27,8 @@ struct MemberChange {
 	uint64_t incarnation = 0;
 	std::string host;
 	uint16_t port = 0;
+	//! Replace: the new disk itself says that the old one is gone. Nothing is done while that one is heard of.
+	bool is_by_itself = false;
 };
 
 //! What the leader knows when it decides.

@@ -14,6 +14,7 @@ namespace node {
 namespace {
 
 constexpr size_t APPLICANTS_MAX = 64;
+constexpr size_t LOST_DISKS_MAX = 64;
 
 std::map<raft::NodeId, MemberRecord> RecordsOf(const raft::Membership &membership) {
 	std::map<raft::NodeId, MemberRecord> result;
@@ -215,6 +216,35 @@ std::map<raft::NodeId, MemberRecord> MemberDirectory::MovedMembers() const {
 	return moved;
 }
 
+//! Whether a listed member of that name is one of the disks that `node` says are gone.
+bool MemberDirectory::IsSuccessor(const std::string &name, raft::NodeId node,
+                                  const std::vector<uint64_t> &replaces) const {
+	return std::any_of(replaces.begin(), replaces.end(), [&](uint64_t incarnation) {
+		auto lost = MakeNodeId(name, incarnation);
+		return lost != node && IsListed(lost);
+	});
+}
+
+std::vector<std::string> MemberDirectory::LostDisks() const {
+	std::lock_guard<std::mutex> guard(lock);
+	std::set<std::string> names;
+	for (auto &entry : applicants) {
+		auto &applicant = entry.second;
+		if (IsSuccessor(entry.first, applicant.record.Node(), applicant.replaces)) {
+			names.insert(entry.first);
+		}
+	}
+	for (auto &entry : lost_disks) {
+		auto record = records.find(entry.first);
+		if (record != records.end() && IsListed(entry.first) &&
+		    IsSuccessor(record->second.name, entry.first, entry.second)) {
+			names.insert(record->second.name);
+		}
+	}
+	names.erase(config.node_id);
+	return {names.begin(), names.end()};
+}
+
 std::string MemberDirectory::Unmet() const {
 	std::string names;
 	for (auto &member : config.members) {
@@ -357,6 +387,7 @@ void MemberDirectory::FillHello(wire::Hello &hello) const {
 	hello.incarnation = own.incarnation;
 	hello.host = own.host;
 	hello.port = own.port;
+	hello.replaces = config.replaces;
 	std::lock_guard<std::mutex> guard(lock);
 	hello.membership = is_formed ? raft::EncodeMembership(committed) : std::string();
 	hello.met = is_formed ? std::map<std::string, uint64_t>() : met;
@@ -379,13 +410,13 @@ void MemberDirectory::Learn(const raft::Membership &membership) {
 	Rebuild();
 }
 
-void MemberDirectory::NoteApplicant(const MemberRecord &record, MonotonicNs now) {
+void MemberDirectory::NoteApplicant(const MemberRecord &record, const wire::Hello &remote, MonotonicNs now) {
 	if (applicants.count(record.name) == 0 && applicants.size() >= APPLICANTS_MAX) {
 		auto oldest = std::min_element(applicants.begin(), applicants.end(),
 		                               [](auto &a, auto &b) { return a.second.last_seen < b.second.last_seen; });
 		applicants.erase(oldest);
 	}
-	applicants[record.name] = {record, now};
+	applicants[record.name] = {record, now, remote.replaces};
 }
 
 Status MemberDirectory::CheckPeer(const wire::Hello &remote, MonotonicNs now) {
@@ -419,6 +450,9 @@ Status MemberDirectory::CheckFormed(const wire::Hello &remote, const MemberRecor
 		if (!record.host.empty() && (record.host != known->second.host || record.port != known->second.port)) {
 			moved[remote.node] = record;
 		}
+		if (!remote.replaces.empty() && (lost_disks.count(remote.node) || lost_disks.size() < LOST_DISKS_MAX)) {
+			lost_disks[remote.node] = remote.replaces;
+		}
 		if (theirs.IsOk()) {
 			Learn(theirs.Value());
 		}
@@ -429,9 +463,16 @@ Status MemberDirectory::CheckFormed(const wire::Hello &remote, const MemberRecor
 		Learn(theirs.Value());
 		return Status::Ok();
 	}
-	NoteApplicant(record, now);
+	NoteApplicant(record, remote, now);
 	auto node = raft::NO_NODE;
 	auto current = CurrentOf(record.name, node);
+	if (current != nullptr && IsSuccessor(record.name, remote.node, remote.replaces)) {
+		return Status(ErrorCode::Unavailable,
+		              "node '" + record.name + "' moved a damaged log aside and comes with the new " +
+		                  DiskWords(record.incarnation) + "; the leader lets it take the place of " +
+		                  DiskWords(current->incarnation) +
+		                  " by itself as soon as a majority of the voters is in reach");
+	}
 	if (current != nullptr) {
 		return Status(ErrorCode::Incompatible,
 		              "node '" + record.name + "' comes with " + DiskWords(record.incarnation) +
@@ -469,7 +510,15 @@ Status MemberDirectory::CheckBeforeJoin(const wire::Hello &remote, const raft::M
 		return Status::Ok();
 	}
 	for (auto &entry : RecordsOf(membership)) {
-		if (entry.second.name == config.node_id && Lists(membership, entry.first)) {
+		auto is_own_name = entry.second.name == config.node_id && Lists(membership, entry.first);
+		auto is_lost = std::count(config.replaces.begin(), config.replaces.end(), entry.second.incarnation) != 0;
+		if (is_own_name && is_lost) {
+			join_refusal = "the log of node '" + config.node_id + "' was damaged and moved aside with " +
+			               DiskWords(entry.second.incarnation) + "; the new " + DiskWords(SelfConfig().incarnation) +
+			               " takes its place by itself as soon as a majority of the voters is in reach";
+			return Status(ErrorCode::Unavailable, join_refusal);
+		}
+		if (is_own_name) {
 			join_refusal = "the cluster knows node '" + config.node_id + "' with " +
 			               DiskWords(entry.second.incarnation) + ", this data_dir is new (" +
 			               DiskWords(SelfConfig().incarnation) +

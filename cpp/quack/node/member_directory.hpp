@@ -24,6 +24,8 @@ namespace node {
 struct Applicant {
 	MemberRecord record;
 	MonotonicNs last_seen = 0;
+	//! Disks of the same name that it says are gone for good.
+	std::vector<uint64_t> replaces;
 };
 
 //! One row of GetMembers: record and place in the newest membership known.
@@ -68,6 +70,10 @@ public:
 	//! Addresses by which members called themselves and that differ from their records.
 	std::map<raft::NodeId, MemberRecord> MovedMembers() const;
 
+	//! Names whose lost disk is still a member while its successor, which says so itself, asks for the place or has
+	//! become a learner beside it. Never this node's own name.
+	std::vector<std::string> LostDisks() const;
+
 	//! The membership a new group of this node starts with: of a cluster whose members have all met, or the one told by
 	//! a node that is a member already. Nothing while neither is known.
 	std::optional<raft::Membership> StartMembership() const;
@@ -95,7 +101,8 @@ private:
 	Status CheckBeforeJoin(const wire::Hello &remote, const raft::Membership &membership);
 	Status Meet(const wire::Hello &remote, const MemberRecord &record);
 	void Learn(const raft::Membership &membership);
-	void NoteApplicant(const MemberRecord &record, MonotonicNs now);
+	void NoteApplicant(const MemberRecord &record, const wire::Hello &remote, MonotonicNs now);
+	bool IsSuccessor(const std::string &name, raft::NodeId node, const std::vector<uint64_t> &replaces) const;
 	void Rebuild();
 	bool IsListed(raft::NodeId node) const;
 	bool IsGone(raft::NodeId node, const MemberRecord &record) const;
@@ -115,6 +122,8 @@ private:
 	std::map<raft::NodeId, MemberRecord> records;
 	std::map<raft::NodeId, MemberRecord> moved;
 	std::map<std::string, Applicant> applicants;
+	//! What members said in their hellos: disks of their names that are gone for good.
+	std::map<raft::NodeId, std::vector<uint64_t>> lost_disks;
 	std::set<raft::NodeId> farewells;
 	std::set<raft::NodeId> farewells_done;
 

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "quack/common/log.hpp"
+#include "quack/node/group_start.hpp"
 #include "quack/node/status_report.hpp"
 
 namespace quack {
@@ -84,7 +85,6 @@ public:
 
 	Status OpenGroups();
 	Status CreateMissingGroups(const std::map<raft::GroupId, AppliedPosition> &applied);
-	Status CatchUpLog(storage::RecoveredGroup &group, const AppliedPosition &applied);
 	void StopThreads(bool is_graceful);
 	void HandOver(RaftEngine &engine, MonotonicNs timeout);
 	void Refuse(Status status, ProposeCallback done);
@@ -149,42 +149,6 @@ Status RaftEngine::Parts::CreateMissingGroups(const std::map<raft::GroupId, Appl
 	return created ? log.Sync() : Status::Ok();
 }
 
-//! A crash between installing a snapshot and resetting the log, or one that lost unsynced entries which others had
-//! committed, leaves the state ahead of the log. All it lacks is committed, so the log starts anew at the state.
-Status RaftEngine::Parts::CatchUpLog(storage::RecoveredGroup &group, const AppliedPosition &applied) {
-	if (applied.index <= group.last_index) {
-		return Status::Ok();
-	}
-	raft::SnapshotMeta position {applied.index, applied.term, applied.membership};
-	if (position.membership.voters.empty()) {
-		position.membership = group.snapshot.membership;
-	}
-	if (group.hard_state.term < applied.term) {
-		// It never voted in a term that its log does not know.
-		group.hard_state.term = applied.term;
-		group.hard_state.voted_for = raft::NO_NODE;
-	}
-	group.hard_state.commit_index = applied.index;
-	Log(LogLevel::Warn, "node", "log_restarted_at_state",
-	    {{"group", std::to_string(group.group)},
-	     {"log_last_index", std::to_string(group.last_index)},
-	     {"applied_index", std::to_string(applied.index)}});
-	auto status = log.Reset(group.group, position);
-	if (status.IsOk()) {
-		storage::GroupAppend append;
-		append.group = group.group;
-		append.hard_state = group.hard_state;
-		status = log.Append({append});
-	}
-	if (status.IsOk()) {
-		status = log.Sync();
-	}
-	group.snapshot = std::move(position);
-	group.first_index = applied.index + 1;
-	group.last_index = applied.index;
-	return status;
-}
-
 Status RaftEngine::Parts::OpenGroups() {
 	std::map<raft::GroupId, AppliedPosition> applied;
 	for (auto &position : state_machine.Applied()) {
@@ -207,8 +171,11 @@ Status RaftEngine::Parts::OpenGroups() {
 			return status;
 		}
 	}
+	if (FindGroupWithoutState(recovered, applied) != nullptr) {
+		return loop.AwaitState(std::move(recovered));
+	}
 	for (auto &group : recovered) {
-		status = CatchUpLog(group, applied[group.group]);
+		status = CatchUpLog(log, group, applied[group.group]);
 		if (status.IsOk()) {
 			status = loop.AddGroup(group, applied[group.group]);
 		}
@@ -443,6 +410,13 @@ std::vector<GroupStatus> RaftEngine::GetStatus() const {
 	if (rows.empty()) {
 		rows.push_back(DescribeForming(parts->config, parts->directory, peers, now));
 		auto &row = rows.front();
+		auto awaiting = parts->loop.AwaitingReason();
+		if (!awaiting.empty()) {
+			row.role = "reseeding";
+			row.reason = awaiting + (fetch_error.empty() ? "" : "; " + fetch_error) + row.reason;
+			row.snapshot_bytes_done = parts->fetcher.BytesDone();
+			row.snapshot_bytes_total = parts->fetcher.BytesTotal();
+		}
 		row.degraded = parts->latch.IsSet();
 		row.reason = row.degraded ? parts->latch.Reason() : row.reason;
 	}

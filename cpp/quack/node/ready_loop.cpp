@@ -170,6 +170,7 @@ void ReadyLoop::RunLive() {
 		Handle(round[round_next++]);
 	}
 	TickGroups();
+	AskForState();
 	auto is_expiry_due = now - expired_at >= EXPIRY_INTERVAL;
 	expired_at = is_expiry_due ? now : expired_at;
 	for (auto &entry : groups) {
@@ -181,6 +182,7 @@ void ReadyLoop::RunLive() {
 		CheckMembers(group);
 		if (is_expiry_due) {
 			UpdateAddresses(group);
+			ReplaceLostDisks(group);
 			Expire(group);
 		}
 	}
@@ -192,6 +194,9 @@ MonotonicNs ReadyLoop::WaitTime() const {
 	}
 	auto current = context.clock.Now();
 	auto deadline = current + NS_PER_SECOND;
+	if (!awaiting.empty() && !is_state_asked) {
+		deadline = std::max(current, ask_state_after);
+	}
 	for (auto &entry : groups) {
 		auto &group = *entry.second;
 		if (!group.is_frozen) {
@@ -365,6 +370,10 @@ void ReadyLoop::HandOverWhenDiskFails(GroupState &group) {
 }
 
 void ReadyLoop::On(SnapshotInstalled &event) {
+	if (!awaiting.empty()) {
+		StateFetched();
+		return;
+	}
 	auto group = Find(event.group);
 	if (group == nullptr) {
 		return;
@@ -398,6 +407,10 @@ void ReadyLoop::On(LogWasReset &event) {
 }
 
 void ReadyLoop::On(SnapshotFailed &event) {
+	if (!awaiting.empty()) {
+		StateNotFetched();
+		return;
+	}
 	auto group = Find(event.group);
 	if (group != nullptr) {
 		Step(*group, raft::SnapshotInstalledEvent {raft::SnapshotMeta(), false});

@@ -50,6 +50,9 @@ public:
 
 	//! Before Start. Opens a group that the log knows, at what the state machine holds of it.
 	Status AddGroup(const storage::RecoveredGroup &recovered, const AppliedPosition &applied);
+	//! Before Start, instead of AddGroup: the state these groups had is gone and is fetched from a peer. Corruption
+	//! when there is no other member.
+	Status AwaitState(std::vector<storage::RecoveredGroup> recovered);
 	void Start();
 	//! Joins, then answers everything that is still pending. Idempotent.
 	void Stop();
@@ -58,6 +61,8 @@ public:
 	std::vector<GroupView> View() const;
 	//! The loop's own alarm: a full or hung disk; empty = none.
 	std::string Alarm() const;
+	//! Why no group runs although the log has some; empty = they run, or there are none yet.
+	std::string AwaitingReason() const;
 	//! Membership at the start of the group's log.
 	raft::Membership StartMembership(raft::GroupId group) const;
 	//! Called on the loop thread to answer StatusAsked; set before Start.
@@ -114,6 +119,12 @@ private:
 	void ProposePlan(GroupState &group, MemberPlan plan, MonotonicNs deadline, ConsensusEngine::TextCallback done);
 	void CheckMembers(GroupState &group);
 	void UpdateAddresses(GroupState &group);
+	void ReplaceLostDisks(GroupState &group);
+
+	// ready_loop_state.cpp: a node that has lost its state, not its log
+	void AskForState();
+	void StateFetched();
+	void StateNotFetched();
 
 	// ready_loop_requests.cpp: proposals, reads, transfers, changes
 	void On(NewProposals &event);
@@ -163,6 +174,12 @@ private:
 	//! held while sending, waiting or calling back.
 	mutable std::mutex lock;
 	std::map<raft::GroupId, std::unique_ptr<GroupState>> groups;
+	//! What the log holds of groups that wait for their state; `groups` is empty meanwhile.
+	std::vector<storage::RecoveredGroup> awaiting;
+	std::string awaiting_words;
+	bool is_state_asked = false;
+	size_t state_peer = 0;
+	MonotonicNs ask_state_after = 0;
 	std::string disk_alarm;
 	MonotonicNs now = 0;
 	//! Events of the running round, and the next one to handle: a panic in between leaves the rest for the next round.

@@ -8,11 +8,12 @@ namespace {
 
 constexpr MonotonicNs HELLO_TIMEOUT = 2 * NS_PER_SECOND;
 constexpr MonotonicNs ADDRESSES_PAUSE = NS_PER_SECOND;
+constexpr MonotonicNs REPLACE_PAUSE = 200 * NS_PER_MS;
 
 } // namespace
 
 void ReadyLoop::On(PeersLearned &) {
-	if (groups.empty()) {
+	if (groups.empty() && awaiting.empty()) {
 		auto membership = context.directory.StartMembership();
 		if (membership) {
 			StartGroups(*membership);
@@ -237,6 +238,31 @@ void ReadyLoop::UpdateAddresses(GroupState &group) {
 	auto plan = PlanAddressUpdate(core.membership, moved);
 	if (plan && !core.membership.IsJoint() && core.membership_index <= core.commit_index) {
 		ProposePlan(group, std::move(*plan), now + NS_PER_SECOND * 10, [](const Result<std::string> &) {});
+	}
+}
+
+//! A node that has moved its damaged log aside comes back as another member and says which disk is gone for good. With
+//! that word the leader does what an operator would: the new disk becomes a learner and, once it has caught up, takes
+//! the vote. The joint change keeps it safe whatever the node says; a disk that is still heard of is left alone.
+void ReadyLoop::ReplaceLostDisks(GroupState &group) {
+	if (group.id != raft::ROOT_GROUP || !IsLeader(group) || group.is_frozen || now < group.replace_after) {
+		return;
+	}
+	group.replace_after = now + REPLACE_PAUSE;
+	for (auto &name : context.directory.LostDisks()) {
+		MemberChange change;
+		change.action = MemberAction::Replace;
+		change.name = name;
+		change.is_by_itself = true;
+		auto core = group.core.GetStatus();
+		auto members = context.directory.Members();
+		auto applicant = context.directory.FindApplicant(name);
+		auto plan = PlanMemberChange(change, {core, members, applicant, now, config.election_timeout});
+		if (plan.status.IsOk() && !plan.is_done && !plan.needs_handover) {
+			Log(LogLevel::Info, "node", "lost_disk_is_replaced", {{"node_id", name}, {"message", plan.words}});
+			ProposePlan(group, std::move(plan), now + NS_PER_SECOND * 10, [](const Result<std::string> &) {});
+			return;
+		}
 	}
 }
 

@@ -14,7 +14,7 @@ constexpr MonotonicNs ROUTE_PAUSE = 10 * NS_PER_MS;
 } // namespace
 
 Status ReadyLoop::NoGroup(raft::GroupId group) const {
-	auto waiting_for = context.directory.WaitingFor();
+	auto waiting_for = awaiting.empty() ? context.directory.WaitingFor() : awaiting_words;
 	return waiting_for.empty()
 	           ? Status(ErrorCode::NotFound, "group " + std::to_string(group) + " does not exist on this node")
 			   : Status(ErrorCode::Unavailable, waiting_for);

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <system_error>
 
 #include "yyjson.hpp"
@@ -23,6 +24,8 @@ namespace {
 
 constexpr uint64_t IDENTITY_FORMAT = 2;
 constexpr size_t SMALL_FILE_MAX = 64 * 1024;
+//! Earlier disks of one node that are remembered.
+constexpr size_t REPLACES_MAX = 16;
 
 Status Failure(const std::string &what, const std::string &path) {
 	return Status(ErrorCode::IoError, what + " '" + path + "': " + std::generic_category().message(errno));
@@ -65,6 +68,16 @@ Status WriteSmall(int file, const std::string &path, const std::string &text) {
 	return Status::Ok();
 }
 
+Status SyncFolder(const std::string &path) {
+	auto folder = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	auto is_synced = folder >= 0 && fsync(folder) == 0;
+	auto status = is_synced ? Status::Ok() : Failure("cannot sync", path);
+	if (folder >= 0) {
+		close(folder);
+	}
+	return status;
+}
+
 //! Whole and durable or not at all.
 Status Replace(const std::string &directory, const std::string &path, const std::string &text) {
 	auto temporary = path + ".new";
@@ -80,14 +93,7 @@ Status Replace(const std::string &directory, const std::string &path, const std:
 	if (status.IsOk() && rename(temporary.c_str(), path.c_str()) != 0) {
 		status = Failure("cannot rename to", path);
 	}
-	auto folder = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (status.IsOk() && (folder < 0 || fsync(folder) != 0)) {
-		status = Failure("cannot sync", directory);
-	}
-	if (folder >= 0) {
-		close(folder);
-	}
-	return status;
+	return status.IsOk() ? SyncFolder(directory) : status;
 }
 
 std::string Member(json::yyjson_val *root, const char *key) {
@@ -118,6 +124,52 @@ Result<uint64_t> DrawIncarnation() {
 		}
 	}
 	return value;
+}
+
+//! As it sorts and as a file name may be.
+std::string UtcName() {
+	auto seconds = time(nullptr);
+	struct tm parts {};
+	gmtime_r(&seconds, &parts);
+	char text[32];
+	std::strftime(text, sizeof(text), "%Y-%m-%dT%H-%M-%SZ", &parts);
+	return text;
+}
+
+bool Exists(const std::string &path) {
+	struct stat info {};
+	return lstat(path.c_str(), &info) == 0;
+}
+
+//! Once: a target that is there was moved before a crash.
+Status MoveOnce(const std::string &from, const std::string &to) {
+	if (Exists(to) || !Exists(from)) {
+		return Status::Ok();
+	}
+	return rename(from.c_str(), to.c_str()) == 0 ? Status::Ok() : Failure("cannot move to", to);
+}
+
+std::string Readme(const std::string &node, DataDirectory::Damage damage, const std::string &what, uint64_t old_disk,
+                   uint64_t new_disk) {
+	auto is_log = damage == DataDirectory::Damage::Log;
+	std::string text = "# Files that node '" + node + "' moved aside because they were damaged\n\n" + what + "\n\n";
+	text += is_log ? "The log held the node's votes and the entries it had acknowledged. Part of them is lost, so the "
+	                 "node must not go on with the rest: it could vote twice in a term, or elect a leader without a "
+	                 "committed entry. log/ and catalog/ were moved here whole.\n\n"
+	               : "The log was sound, so the node kept its identity, its votes and its log. catalog/ was moved here "
+	                 "whole.\n\n";
+	if (old_disk != new_disk) {
+		text += "The node goes on with an empty disk " + Hex(new_disk) +
+		        ", as another member: it gets the data from "
+		        "its peers, and the leader gives it the place of disk " +
+		        Hex(old_disk) + ".\n\n";
+	} else {
+		text += "The node gets the data from its log or from its peers.\n\n";
+	}
+	text += "Nothing here is read by the node. Remove this directory when the node is well again (quack cluster "
+	        "status) and nobody wants to look into the damage";
+	text += is_log ? " (quack log verify " : "";
+	return text + (is_log ? "log, from here).\n" : ".\n");
 }
 
 } // namespace
@@ -162,6 +214,9 @@ Result<std::unique_ptr<DataDirectory>> DataDirectory::Open(const std::string &pa
 	}
 	std::unique_ptr<DataDirectory> directory(new DataDirectory(path, lock.Value()));
 	status = directory->OpenIdentity(cluster_id, node_id);
+	if (status.IsOk() && !directory->moving_to.empty()) {
+		status = directory->FinishQuarantine();
+	}
 	for (auto &part : {directory->LogPath(), directory->CatalogPath(), directory->IncomingPath()}) {
 		if (status.IsOk()) {
 			status = MakeDirectory(part);
@@ -203,6 +258,65 @@ Status DataDirectory::SaveMet(const std::map<std::string, uint64_t> &met_p) {
 	return WriteIdentity();
 }
 
+std::vector<uint64_t> DataDirectory::Replaces() const {
+	return replaces;
+}
+
+Result<std::string> DataDirectory::Quarantine(Damage damage, const std::string &what) {
+	auto name = UtcName();
+	for (int again = 2; Exists(QuarantinePath() + "/" + name); again++) {
+		name = UtcName() + "-" + std::to_string(again);
+	}
+	auto target = QuarantinePath() + "/" + name;
+	auto drawn = DrawIncarnation();
+	auto status = drawn.IsOk() ? MakeDirectory(target) : drawn.GetStatus();
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		// A disk that never took part gave no vote away: it may keep its name.
+		auto is_new_disk = damage == Damage::Log && is_formed;
+		auto next = status.IsOk() && is_new_disk ? drawn.Value() : incarnation;
+		status = status.IsOk() ? Replace(target, target + "/README.md", Readme(node, damage, what, incarnation, next))
+		                       : status;
+		status = status.IsOk() ? SyncFolder(QuarantinePath()) : status;
+		status = status.IsOk() ? SyncFolder(path) : status;
+		if (!status.IsOk()) {
+			return status;
+		}
+		if (is_new_disk) {
+			replaces.push_back(incarnation);
+			if (replaces.size() > REPLACES_MAX) {
+				replaces.erase(replaces.begin());
+			}
+			incarnation = next;
+			is_formed = false;
+			met.clear();
+		}
+		moving_to = name;
+		is_log_moving = damage == Damage::Log;
+		status = WriteIdentity();
+	}
+	status = status.IsOk() ? FinishQuarantine() : status;
+	return status.IsOk() ? Result<std::string>(target) : Result<std::string>(status);
+}
+
+Status DataDirectory::FinishQuarantine() {
+	auto target = QuarantinePath() + "/" + moving_to;
+	auto status = MakeDirectory(target);
+	status = status.IsOk() && is_log_moving ? MoveOnce(LogPath(), target + "/log") : status;
+	status = status.IsOk() ? MoveOnce(CatalogPath(), target + "/catalog") : status;
+	status = status.IsOk() ? SyncFolder(target) : status;
+	status = status.IsOk() ? SyncFolder(path) : status;
+	for (auto &part : {LogPath(), CatalogPath()}) {
+		status = status.IsOk() ? MakeDirectory(part) : status;
+	}
+	if (!status.IsOk()) {
+		return status;
+	}
+	std::lock_guard<std::mutex> guard(lock);
+	moving_to.clear();
+	return WriteIdentity();
+}
+
 Status DataDirectory::WriteIdentity() const {
 	auto *document = json::yyjson_mut_doc_new(nullptr);
 	auto *root = json::yyjson_mut_obj(document);
@@ -212,6 +326,14 @@ Status DataDirectory::WriteIdentity() const {
 	json::yyjson_mut_obj_add_strcpy(document, root, "node_id", node.c_str());
 	json::yyjson_mut_obj_add_strcpy(document, root, "incarnation", Hex(incarnation).c_str());
 	json::yyjson_mut_obj_add_bool(document, root, "formed", is_formed);
+	auto *lost = json::yyjson_mut_obj_add_arr(document, root, "replaces");
+	for (auto disk : replaces) {
+		json::yyjson_mut_arr_add_strcpy(document, lost, Hex(disk).c_str());
+	}
+	if (!moving_to.empty()) {
+		json::yyjson_mut_obj_add_strcpy(document, root, "moving_to", moving_to.c_str());
+		json::yyjson_mut_obj_add_bool(document, root, "moving_log", is_log_moving);
+	}
 	auto *others = json::yyjson_mut_obj_add_obj(document, root, "met");
 	for (auto &entry : met) {
 		json::yyjson_mut_obj_add(others, json::yyjson_mut_strcpy(document, entry.first.c_str()),
@@ -244,6 +366,12 @@ Status DataDirectory::ReadIdentity(const std::string &file_path, const std::stri
 	yyjson_obj_foreach(others, index, count, key, value) {
 		met[json::yyjson_get_str(key)] = json::yyjson_is_str(value) ? ParseHex(json::yyjson_get_str(value)) : 0;
 	}
+	auto *lost = json::yyjson_obj_get(root, "replaces");
+	yyjson_arr_foreach(lost, index, count, value) {
+		replaces.push_back(json::yyjson_is_str(value) ? ParseHex(json::yyjson_get_str(value)) : 0);
+	}
+	moving_to = Member(root, "moving_to");
+	is_log_moving = json::yyjson_get_bool(json::yyjson_obj_get(root, "moving_log"));
 	auto format = json::yyjson_get_uint(json::yyjson_obj_get(root, "format"));
 	json::yyjson_doc_free(document);
 	if (format != IDENTITY_FORMAT || incarnation == 0) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "quack/common/status.hpp"
 
@@ -12,9 +13,19 @@ namespace quack {
 namespace sql {
 
 //! Layout: LOCK (flock, holds the pid), identity.json, log/ (durable log), catalog/ (DuckDB file), incoming/
-//! (snapshots being received). The lock is held while the object lives. Any thread.
+//! (snapshots being received), quarantine/<UTC time>/ (what was damaged and moved aside, with a README.md). The lock is
+//! held while the object lives. Any thread.
 class DataDirectory {
 public:
+	//! What a damage costs the node.
+	enum class Damage : uint8_t {
+		//! Its state. The log is sound, so the node stays who it is.
+		Catalog,
+		//! Its votes and what it acknowledged. When it has taken part in a cluster the directory becomes another disk
+		//! (Incarnation), that never had either, and remembers which one it takes the place of.
+		Log,
+	};
+
 	//! Creates what is missing. Unavailable: another process has it (named by pid). Incompatible: it belongs to another
 	//! cluster or node (both values). IoError: cannot be made, read or written.
 	static Result<std::unique_ptr<DataDirectory>> Open(const std::string &path, const std::string &cluster_id,
@@ -25,6 +36,12 @@ public:
 	uint64_t Incarnation() const {
 		return incarnation;
 	}
+	//! Disks under the same node id whose logs were damaged, oldest first: they never come back.
+	std::vector<uint64_t> Replaces() const;
+	//! Moves catalog/ (and, for Damage::Log, log/) to a new directory in quarantine/ and returns its path. `what` goes
+	//! into the README.md there. Crash-safe: what was begun is finished by the next Open, and the old identity is given
+	//! up, durably, before its log goes. Nothing in the moved directories may be open.
+	Result<std::string> Quarantine(Damage damage, const std::string &what);
 	//! Whether the node has taken part in a cluster with this directory: from then on its log must be there.
 	bool IsFormed() const;
 	Status MarkFormed();
@@ -41,6 +58,9 @@ public:
 	std::string CatalogFile() const {
 		return CatalogPath() + "/cp.duckdb";
 	}
+	std::string QuarantinePath() const {
+		return path + "/quarantine";
+	}
 	std::string IncomingPath() const {
 		return path + "/incoming";
 	}
@@ -52,12 +72,17 @@ private:
 	Status OpenIdentity(const std::string &cluster_id, const std::string &node_id);
 	Status ReadIdentity(const std::string &file_path, const std::string &text);
 	Status WriteIdentity() const;
+	Status FinishQuarantine();
 
 	std::string path;
 	int lock_file;
 	std::string cluster;
 	std::string node;
 	uint64_t incarnation = 0;
+	std::vector<uint64_t> replaces;
+	//! In quarantine/: files are being moved there; empty = no move is under way.
+	std::string moving_to;
+	bool is_log_moving = false;
 	mutable std::mutex lock; //! guards the two below and the file
 	bool is_formed = false;
 	std::map<std::string, uint64_t> met;

@@ -1,5 +1,7 @@
 #include "quack/sql/node_runtime.hpp"
 
+#include <algorithm>
+
 #include "duckdb/storage/object_cache.hpp"
 #include "quack/common/log.hpp"
 #include "quack/sql/read_barrier.hpp"
@@ -117,6 +119,7 @@ node::RaftEngineConfig NodeRuntime::EngineConfig() const {
 		member.incarnation = member.node_id == config.node_id ? directory->Incarnation() : 0;
 	}
 	result.met = directory->Met();
+	result.replaces = directory->Replaces();
 	result.save_met = [this](const std::map<std::string, uint64_t> &met) {
 		return directory->SaveMet(met);
 	};
@@ -177,32 +180,16 @@ Status NodeRuntime::Build() {
 	}
 	directory = std::move(opened_directory.Value());
 	files = std::make_unique<storage::PosixFileSystem>();
-	storage::LogOptions log_options;
-	log_options.directory = directory->LogPath();
-	log_options.segment_bytes = config.log_segment_bytes;
-	log_options.cache_bytes = config.log_cache_bytes;
-	auto opened_log = storage::OpenSegmentedLog(*files, log_options);
-	if (!opened_log.IsOk()) {
-		return opened_log.GetStatus();
+	auto status = OpenLog();
+	if (status.IsOk()) {
+		status = CheckLogIsThere();
 	}
-	log = std::move(opened_log.Value());
-	auto status = CheckLogIsThere();
+	if (status.IsOk()) {
+		status = OpenReplica();
+	}
 	if (!status.IsOk()) {
 		return status;
 	}
-	catalog::ReplicaOptions replica_options;
-	replica_options.path = directory->CatalogFile();
-	replica_options.cluster_id = config.cluster_id;
-	replica_options.node_id = config.node_id;
-	replica_options.checkpoint_writer_patience =
-	    static_cast<MonotonicNs>(config.checkpoint_writer_patience_ms) * NS_PER_MS;
-	replica_options.checkpoint_reader_patience =
-	    static_cast<MonotonicNs>(config.checkpoint_reader_patience_ms) * NS_PER_MS;
-	auto opened_replica = catalog::ReplicatedDatabase::Open(db, replica_options);
-	if (!opened_replica.IsOk()) {
-		return opened_replica.GetStatus();
-	}
-	replica = std::move(opened_replica.Value());
 
 	auto engine_config = EngineConfig();
 	// The server is made last; until the engine starts the transport, no stream can arrive.
@@ -221,6 +208,83 @@ Status NodeRuntime::Build() {
 	authentication.failures_per_second = config.limits.failed_logins_per_second;
 	server = std::make_unique<QuackServer>(MakeServerContext(), authentication);
 	return engine->Start();
+}
+
+//! A log that is damaged before its acknowledged end is of no use to a node with peers: it gets its data from them, as
+//! another member. Without peers it may be all there is, and is left alone.
+Status NodeRuntime::OpenLog() {
+	storage::LogOptions options;
+	options.directory = directory->LogPath();
+	options.segment_bytes = config.log_segment_bytes;
+	options.cache_bytes = config.log_cache_bytes;
+	auto opened = storage::OpenSegmentedLog(*files, options);
+	if (!opened.IsOk() && opened.GetStatus().Code() == ErrorCode::Corruption) {
+		auto &damage = opened.GetStatus();
+		if (!HasPeers()) {
+			return Status(ErrorCode::Corruption,
+			              damage.Message() + ". Node '" + config.node_id +
+			                  "' has no peers to get its data from; nothing was changed. To see all damage: quack log "
+			                  "verify " +
+			                  directory->LogPath() + "; to go on, restore a backup into an empty data_dir");
+		}
+		auto moved = directory->Quarantine(DataDirectory::Damage::Log, damage.Message());
+		if (!moved.IsOk()) {
+			return moved.GetStatus();
+		}
+		Log(LogLevel::Error, "node", "damaged_log_moved_aside",
+		    {{"message", damage.Message()}, {"moved_to", moved.Value()}});
+		opened = storage::OpenSegmentedLog(*files, options);
+	}
+	if (!opened.IsOk()) {
+		return opened.GetStatus();
+	}
+	log = std::move(opened.Value());
+	return Status::Ok();
+}
+
+Status NodeRuntime::OpenReplica() {
+	catalog::ReplicaOptions options;
+	options.path = directory->CatalogFile();
+	options.cluster_id = config.cluster_id;
+	options.node_id = config.node_id;
+	options.checkpoint_writer_patience = static_cast<MonotonicNs>(config.checkpoint_writer_patience_ms) * NS_PER_MS;
+	options.checkpoint_reader_patience = static_cast<MonotonicNs>(config.checkpoint_reader_patience_ms) * NS_PER_MS;
+	auto opened = catalog::ReplicatedDatabase::Open(db, options);
+	if (!opened.IsOk() && opened.GetStatus().Code() == ErrorCode::Corruption) {
+		auto &damage = opened.GetStatus();
+		if (!CanDoWithoutCatalog()) {
+			return Status(ErrorCode::Corruption,
+			              damage.Message() + ". Node '" + config.node_id +
+			                  "' has no peers to get its data from, and its log does not reach back to the beginning; "
+			                  "nothing was changed. To go on, restore a backup into an empty data_dir");
+		}
+		auto moved = directory->Quarantine(DataDirectory::Damage::Catalog, damage.Message());
+		if (!moved.IsOk()) {
+			return moved.GetStatus();
+		}
+		Log(LogLevel::Error, "node", "damaged_catalog_moved_aside",
+		    {{"message", damage.Message()}, {"moved_to", moved.Value()}});
+		opened = catalog::ReplicatedDatabase::Open(db, options);
+	}
+	if (!opened.IsOk()) {
+		return opened.GetStatus();
+	}
+	replica = std::move(opened.Value());
+	return Status::Ok();
+}
+
+bool NodeRuntime::HasPeers() const {
+	return std::any_of(config.peers.begin(), config.peers.end(),
+	                   [this](const node::MemberConfig &peer) { return peer.node_id != config.node_id; });
+}
+
+//! A whole log replays; what it lacks comes from the members it knows.
+bool NodeRuntime::CanDoWithoutCatalog() const {
+	auto groups = log->Recovered();
+	return std::all_of(groups.begin(), groups.end(), [](const storage::RecoveredGroup &group) {
+		auto &membership = group.snapshot.membership;
+		return group.snapshot.index == 0 || membership.voters.size() + membership.learners.size() > 1;
+	});
 }
 
 //! A node that has voted must not come back as one that has not.

@@ -71,6 +71,10 @@ public:
 private:
 	Status Build();
 	Status CheckLogIsThere() const;
+	Status OpenLog();
+	Status OpenReplica();
+	bool HasPeers() const;
+	bool CanDoWithoutCatalog() const;
 	void RefreshView();
 	void Shutdown();
 	node::RaftEngineConfig EngineConfig() const;

@@ -10,16 +10,10 @@ namespace storage {
 
 namespace {
 
-constexpr const char *RESEED_ADVICE = "; the log is refused as it is: move its directory aside and reseed this node "
-                                      "from its peers";
 constexpr uint64_t ZERO_CHUNK_BYTES = 1 << 20;
 
 Status Damage(const std::string &path, const Status &cause) {
-	auto message = path + ": " + cause.Message();
-	if (cause.Code() == ErrorCode::Corruption) {
-		message += RESEED_ADVICE;
-	}
-	return Status(cause.Code(), message);
+	return Status(cause.Code(), path + ": " + cause.Message());
 }
 
 class Recovery {

@@ -473,39 +473,5 @@ LogStoreStatus SegmentedLog::GetStatus() const {
 	return result;
 }
 
-Result<std::string> MoveLogAside(FileSystem &files, const std::string &directory) {
-	auto names = files.List(directory);
-	if (!names.IsOk()) {
-		return names.GetStatus();
-	}
-	std::string aside;
-	for (int number = 1; aside.empty(); number++) {
-		auto candidate = JoinPath(directory, "damaged-" + std::to_string(number));
-		auto listed = files.List(candidate);
-		if (!listed.IsOk() && listed.GetStatus().Code() != ErrorCode::NotFound) {
-			return listed.GetStatus();
-		}
-		if (!listed.IsOk() || listed.Value().empty()) {
-			aside = candidate;
-		}
-	}
-	auto status = files.CreateDirectory(aside);
-	for (auto &name : names.Value()) {
-		if (status.IsOk() && ParseSegmentFileName(name)) {
-			status = files.Rename(JoinPath(directory, name), JoinPath(aside, name));
-		}
-	}
-	if (status.IsOk()) {
-		status = files.SyncDirectory(aside);
-	}
-	if (status.IsOk()) {
-		status = files.SyncDirectory(directory);
-	}
-	if (!status.IsOk()) {
-		return status;
-	}
-	return aside;
-}
-
 } // namespace storage
 } // namespace quack

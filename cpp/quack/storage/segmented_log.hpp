@@ -38,10 +38,6 @@ struct LogOptions {
 //! index), Incompatible (another format version), DiskFull, IoError, InvalidArgument. `files` outlives the log.
 Result<std::unique_ptr<LogStore>> OpenSegmentedLog(FileSystem &files, const LogOptions &options);
 
-//! Moves all segments of a refused log into a new sub-directory "damaged-<n>" and returns its path, so that a fresh log
-//! can start in `directory` and the evidence stays. The log must be closed.
-Result<std::string> MoveLogAside(FileSystem &files, const std::string &directory);
-
 //! A log store over segment files.
 //!
 //! FILES. `segment-<sequence>.log` hold the log; sequences rise by one. `spare-<n>` are preallocated files, zeroed or

@@ -168,7 +168,8 @@ Status SegmentedLog::ReadPlanned(raft::GroupId group, ReadPlan &plan) const {
 				return Status(ErrorCode::Corruption,
 				              segment.path + ": the record at offset " + std::to_string(item.position.Offset()) +
 				                  " is damaged; it should be entry " + std::to_string(item.index) + " of group " +
-				                  std::to_string(group) + "; move the log aside and reseed this node from its peers");
+				                  std::to_string(group) +
+				                  "; restart the node: it moves a damaged log aside and gets its data from its peers");
 			}
 			plan.entries[item.slot] = {record.fields.term, record.fields.index,
 			                           static_cast<raft::EntryType>(record.fields.entry_type),

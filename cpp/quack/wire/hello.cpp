@@ -21,7 +21,8 @@ enum HelloField : uint32_t {
 	HELLO_HOST = 10,
 	HELLO_PORT = 11,
 	HELLO_MEMBERSHIP = 12,
-	HELLO_MET = 13, //! repeated: name as length and bytes, incarnation as 8 bytes
+	HELLO_MET = 13,      //! repeated: name as length and bytes, incarnation as 8 bytes
+	HELLO_REPLACES = 64, //! repeated: incarnation as 8 bytes; an older release may skip it
 };
 
 void DecodeMet(FieldReader &fields, Hello &hello) {
@@ -31,6 +32,15 @@ void DecodeMet(FieldReader &fields, Hello &hello) {
 	if (!reader.Done() || !hello.met.emplace(name, incarnation).second) {
 		fields.Fail("a node that was met does not decode or comes twice");
 	}
+}
+
+void DecodeReplaces(FieldReader &fields, Hello &hello) {
+	ByteReader reader(fields.Bytes());
+	auto incarnation = reader.GetU64();
+	if (!reader.Done() || incarnation == 0) {
+		fields.Fail("a disk that is replaced does not decode");
+	}
+	hello.replaces.push_back(incarnation);
 }
 
 std::string FormatRange(const Hello &hello) {
@@ -84,6 +94,9 @@ void DecodeHelloField(FieldReader &fields, Hello &hello) {
 	case HELLO_MET:
 		DecodeMet(fields, hello);
 		return;
+	case HELLO_REPLACES:
+		DecodeReplaces(fields, hello);
+		return;
 	default:
 		fields.Unknown();
 	}
@@ -113,6 +126,11 @@ std::string EncodeHello(const Hello &hello) {
 		met.PutBytes(node.first);
 		met.PutU64(node.second);
 		writer.PutElement(HELLO_MET, body);
+	}
+	for (auto incarnation : hello.replaces) {
+		std::string body;
+		ByteWriter(body).PutU64(incarnation);
+		writer.PutElement(HELLO_REPLACES, body);
 	}
 	return out;
 }

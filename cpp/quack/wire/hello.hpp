@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "quack/common/bytes.hpp"
 #include "quack/common/status.hpp"
@@ -34,6 +35,9 @@ struct Hello {
 	std::string membership;
 	//! A node whose cluster is being formed: the incarnation under which each other node came first.
 	std::map<std::string, uint64_t> met;
+	//! Incarnations that the node's name had before and that never come back: their logs were damaged, and this disk
+	//! takes their place. Empty for a disk that replaces none.
+	std::vector<uint64_t> replaces;
 	//! Effects are applied by DuckDB itself: only equal versions surely apply alike.
 	std::string duckdb_version;
 	uint64_t storage_version = 0;

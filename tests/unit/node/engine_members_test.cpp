@@ -261,6 +261,51 @@ TEST_CASE("an empty disk under a member's name does not vote; one command puts i
 	CHECK(cluster.Propose(lost, "again").status.IsOk());
 }
 
+TEST_CASE("a disk that says whose place it takes is let in without a command, once there is a majority") {
+	FormingCluster cluster(3, 3);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader != SIZE_MAX);
+	std::vector<std::string> values;
+	Fill(cluster, leader, 20, values);
+	auto lost = (leader + 1) % 3;
+	auto other = 3 - leader - lost;
+	auto name = cluster.nodes[lost]->name;
+	auto &replaces = cluster.nodes[lost]->config.replaces;
+	cluster.Kill(lost);
+	for (int round = 0; round < 2; round++) {
+		for (auto &member : cluster.nodes[lost]->config.members) {
+			if (member.node_id == name) {
+				replaces.push_back(member.incarnation);
+			}
+		}
+		cluster.LoseDisk(lost);
+	}
+	// With only the empty one there is no majority: whatever it says, it must not make one.
+	cluster.Kill(other);
+	cluster.Start(lost);
+	cluster.WaitForWords(lost, "takes its place by itself");
+	CHECK(cluster.Propose(leader, "no majority", 500 * NS_PER_MS).status.Code() != ErrorCode::Ok);
+	CHECK(cluster.RoleOf(leader, name).find("learner") == std::string::npos);
+	cluster.Start(other);
+	CHECK(WaitUntil([&] { return cluster.RoleOf(other, name) == "voter+removed"; }));
+	CHECK(WaitUntil([&] { return cluster.RoleOf(lost, name) == "voter+removed"; }));
+	cluster.Kill(other);
+	REQUIRE(cluster.WaitForLeader() != SIZE_MAX);
+	auto outcome = cluster.Propose(lost, "counts");
+	REQUIRE_MESSAGE(outcome.status.IsOk(), outcome.status.ToString());
+	auto held = cluster.nodes[lost]->state_machine->Values();
+	for (auto &value : values) {
+		CHECK(std::count(held.begin(), held.end(), value) == 1);
+	}
+	// It says so for the rest of its life, and that harms nobody.
+	cluster.Kill(lost);
+	cluster.Start(lost);
+	REQUIRE(cluster.WaitForLeader() != SIZE_MAX);
+	CHECK(cluster.Propose(lost, "again").status.IsOk());
+	CHECK(cluster.RoleOf(lost, name) == "voter+removed");
+}
+
 TEST_CASE("three voters become five and three again under load, the leader among those that go; no write is lost") {
 	FormingCluster cluster(5, 3, [](node::RaftEngineConfig &config) {
 		config.checkpoint_log_bytes = 16384;

@@ -175,6 +175,69 @@ TEST_CASE("a crash between installing a snapshot and resetting the log is mended
 	CHECK(cluster.nodes[victim]->state_machine->InstallCount() == 0);
 }
 
+TEST_CASE("a node that lost its state and not its log gets it from a peer, also when nobody can lead without it") {
+	TestCluster cluster(3, Eager);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader != SIZE_MAX);
+	std::vector<std::string> values;
+	Fill(cluster, leader, 100, values);
+	auto victim = (leader + 1) % 3;
+	auto other = 3 - leader - victim;
+	for (auto node : {leader, victim, other}) {
+		auto &reader = cluster.nodes[node]->log->Reader(raft::ROOT_GROUP);
+		CHECK(WaitUntil([&] { return reader.FirstIndex() > 50; }));
+	}
+	cluster.Kill(victim);
+	cluster.Kill(other);
+	cluster.nodes[victim]->disk = std::make_shared<ListDisk>();
+	cluster.Start(victim);
+	// One voter and one without state: an image comes from the voter, and then the two are a majority.
+	CHECK(WaitUntil([&] { return cluster.nodes[victim]->state_machine->InstallCount() == 1; }));
+	Fill(cluster, victim, 5, values);
+	CHECK(cluster.StatusOf(victim).role != "reseeding");
+	cluster.Start(other);
+	CHECK(cluster.AllHold(values));
+}
+
+TEST_CASE("a node that lost its state says what it waits for; a lone one refuses to start") {
+	TestCluster cluster(3, Eager);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader != SIZE_MAX);
+	std::vector<std::string> values;
+	Fill(cluster, leader, 100, values);
+	auto &reader = cluster.nodes[leader]->log->Reader(raft::ROOT_GROUP);
+	CHECK(WaitUntil([&] { return reader.FirstIndex() > 50; }));
+	for (size_t node = 0; node < 3; node++) {
+		cluster.Kill(node);
+	}
+	cluster.nodes[leader]->disk = std::make_shared<ListDisk>();
+	cluster.Start(leader);
+	auto status = cluster.StatusOf(leader);
+	CHECK(status.role == "reseeding");
+	CHECK(status.reason.find("begins after index") != std::string::npos);
+	CHECK(status.reason.find("getting the state from a peer") != std::string::npos);
+	auto refused = cluster.Propose(leader, "too early", NS_PER_SECOND);
+	CHECK(refused.status.Code() == ErrorCode::Unavailable);
+
+	TestCluster lone(1, Eager);
+	lone.StartAll();
+	std::vector<std::string> alone;
+	Fill(lone, 0, 100, alone);
+	auto &lone_reader = lone.nodes[0]->log->Reader(raft::ROOT_GROUP);
+	CHECK(WaitUntil([&] { return lone_reader.FirstIndex() > 50; }));
+	lone.Kill(0);
+	MemoryStateMachine empty(std::make_shared<ListDisk>());
+	auto &node = *lone.nodes[0];
+	node::PeerGateway gateway(node.config);
+	auto transport = lone.network.Make(node.name, gateway);
+	node::RaftEngine engine(node.config, *node.log, *transport, gateway, empty, lone.clock);
+	auto failure = engine.Start();
+	CHECK(failure.Code() == ErrorCode::Corruption);
+	CHECK(failure.Message().find("no other member") != std::string::npos);
+}
+
 TEST_CASE("leftovers of broken transfers are removed at start, other files are not") {
 	TestCluster cluster(1, Eager);
 	auto &directory = cluster.nodes[0]->config.temp_dir;

@@ -1,8 +1,10 @@
 //! Goal: the small parts of the engine keep their contracts alone. Method: direct calls, no threads.
 #include <doctest/doctest.h>
 
+#include "quack/node/group_start.hpp"
 #include "quack/node/group_state.hpp"
 #include "quack/node/log_view.hpp"
+#include "quack/node/member_change.hpp"
 #include "quack/node/member_directory.hpp"
 #include "quack/node/member_id.hpp"
 #include "quack/node/peer_gateway.hpp"
@@ -194,6 +196,107 @@ TEST_CASE("forwarded batches: retried when surely not appended, unknown when the
 	CHECK(outcomes.list[3].status.Code() == ErrorCode::OutcomeUnknown);
 	CHECK(!router.OnForwardAnswer(batch, Status::Ok(), answer, out));
 	CHECK(budget.Count() == 0);
+}
+
+TEST_CASE("a log that lacks what the state holds, or holds something else there, starts anew at the state") {
+	auto open = [](storage::MemoryLogStore &log) {
+		raft::SnapshotMeta start;
+		start.membership.voters = {1, 2, 3};
+		REQUIRE(log.CreateGroup(raft::ROOT_GROUP, start).IsOk());
+		Store(log, 1, 10, 2);
+		auto group = log.Groups().front();
+		group.hard_state.term = 3;
+		group.hard_state.voted_for = 2;
+		return group;
+	};
+	AppliedPosition applied;
+	applied.group = raft::ROOT_GROUP;
+	applied.index = 7;
+	applied.term = 2;
+	{
+		storage::MemoryLogStore log;
+		auto group = open(log);
+		REQUIRE(CatchUpLog(log, group, applied).IsOk());
+		CHECK(log.Groups().front().last_index == 10);
+		CHECK(group.hard_state.voted_for == 2);
+	}
+	{
+		// Entries 6 to 10 were never committed: the state has another entry 7, of a later term.
+		storage::MemoryLogStore log;
+		auto group = open(log);
+		applied.term = 3;
+		REQUIRE(CatchUpLog(log, group, applied).IsOk());
+		CHECK(log.Groups().front().snapshot.index == 7);
+		CHECK(log.Groups().front().last_index == 7);
+		CHECK(group.last_index == 7);
+		CHECK(group.hard_state.voted_for == 2); // in term 3 it did vote
+	}
+	{
+		storage::MemoryLogStore log;
+		auto group = open(log);
+		applied.index = 12;
+		applied.term = 5;
+		REQUIRE(CatchUpLog(log, group, applied).IsOk());
+		CHECK(log.Groups().front().snapshot.index == 12);
+		CHECK(group.hard_state.term == 5);
+		CHECK(group.hard_state.voted_for == raft::NO_NODE);
+		CHECK(group.hard_state.commit_index == 12);
+	}
+}
+
+TEST_CASE("a lost disk's successor that was lost too gives way to the next; a living disk to nobody") {
+	auto record = [](uint64_t incarnation) {
+		MemberRecord result;
+		result.name = "n2";
+		result.incarnation = incarnation;
+		return result;
+	};
+	auto entry = [&](uint64_t incarnation, bool is_voter) {
+		MemberEntry result;
+		result.record = record(incarnation);
+		result.node = result.record.Node();
+		result.is_voter = is_voter;
+		result.is_learner = !is_voter;
+		return result;
+	};
+	raft::CoreStatus core;
+	core.self = 10;
+	core.last_index = 50;
+	core.membership.voters = {10, 11, record(1).Node()};
+	core.membership.learners = {record(2).Node()};
+	core.committed_membership = core.membership;
+	auto heard = [](raft::NodeId node) {
+		raft::ProgressStatus progress;
+		progress.node = node;
+		progress.match = 50;
+		progress.recent_active = true;
+		progress.state = raft::ProgressStatus::State::Replicate;
+		return progress;
+	};
+	core.progress = {heard(11)};
+	std::vector<MemberEntry> members = {entry(1, true), entry(2, false)};
+	MemberChange change;
+	change.action = MemberAction::Replace;
+	change.name = "n2";
+	change.is_by_itself = true;
+	Applicant applicant;
+	applicant.record = record(3);
+	auto plan = PlanMemberChange(change, {core, members, applicant, 0, NS_PER_SECOND});
+	REQUIRE_MESSAGE(plan.status.IsOk(), plan.status.ToString());
+	CHECK(plan.voters == core.membership.voters);
+	CHECK(plan.learners == std::vector<raft::NodeId> {record(3).Node()});
+
+	// The successor lives: it goes on with that one.
+	core.progress = {heard(11), heard(record(2).Node())};
+	plan = PlanMemberChange(change, {core, members, std::nullopt, 0, NS_PER_SECOND});
+	REQUIRE_MESSAGE(plan.status.IsOk(), plan.status.ToString());
+	CHECK(plan.voters == std::vector<raft::NodeId> {10, 11, record(2).Node()});
+	CHECK(plan.learners.empty());
+
+	// So does the disk that is said to be gone.
+	core.progress = {heard(11), heard(record(1).Node())};
+	plan = PlanMemberChange(change, {core, members, applicant, 0, NS_PER_SECOND});
+	CHECK(plan.status.Code() == ErrorCode::Conflict);
 }
 
 TEST_CASE("membership history answers for indexes from its start on") {

@@ -199,6 +199,12 @@ TEST_CASE("golden bytes: an envelope, a hello and a forwarded proposal as writte
 	                                         "31066f7061717565"
 	                                         "350b026e311100000000000000"
 	                                         "350b026e32ffffffffffffffff");
+	Hello successor;
+	successor.replaces = {1, UINT64_MAX};
+	// A number that a reader of the first release skips.
+	CHECK(Hex(EncodeHello(successor)) == "011c012001"
+	                                     "8102080100000000000000"
+	                                     "810208ffffffffffffffff");
 	ProposeRequest propose;
 	propose.group = 2;
 	propose.items = {{300, MakeSharedBytes("one")}};
@@ -211,6 +217,7 @@ TEST_CASE("golden bytes: an envelope, a hello and a forwarded proposal as writte
 
 TEST_CASE("a hello comes back equal; another hello version is refused in words") {
 	auto hello = SampleHello();
+	hello.replaces = {7, UINT64_MAX};
 	auto bytes = EncodeHello(hello);
 	auto decoded = DecodeHello(bytes);
 	REQUIRE(decoded.IsOk());
@@ -223,6 +230,7 @@ TEST_CASE("a hello comes back equal; another hello version is refused in words")
 	CHECK(decoded.Value().entry_format_min == 1);
 	CHECK(decoded.Value().entry_format_max == 3);
 	CHECK(decoded.Value().capabilities == 3);
+	CHECK(decoded.Value().replaces == hello.replaces);
 	bytes[0] = 2;
 	auto other = DecodeHello(bytes);
 	CHECK(other.GetStatus().Code() == ErrorCode::Incompatible);
