@@ -15,6 +15,7 @@ DUCKDB_CPP_EXTENSION_ENTRY(quack, loader) {
 	quack::sql::RegisterClientStreamFunction(loader);
 	quack::sql::RegisterNodeFunctions(loader);
 	quack::sql::RegisterStatusFunctions(loader);
+	quack::sql::RegisterOfflineFunctions(loader);
 	quack::sql::RegisterServerSettings(loader);
 }
 }

@@ -76,6 +76,9 @@ def test_help_exists_everywhere():
     for command in (
         [],
         ["node"],
+        ["node", "inspect"],
+        ["log", "dump"],
+        ["log", "verify"],
         ["dev"],
         ["certs"],
         ["certs", "issue"],

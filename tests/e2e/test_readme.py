@@ -54,7 +54,9 @@ def test_shell_commands(tmp_path):
     for line in shell_lines():
         if not line.startswith("python -m quack"):
             continue
-        if any(f" {word} " in line for word in ("dev", "node", "status", "cluster", "doctor")):
+        if any(
+            f" {word} " in line for word in ("dev", "node", "status", "cluster", "doctor", "log")
+        ):
             continue
         words = line.replace("/tmp/", f"{tmp_path}/").split()
         done = subprocess.run(

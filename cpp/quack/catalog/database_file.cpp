@@ -308,22 +308,31 @@ Status SyncFile(const std::string &path) {
 	return result == 0 ? Status::Ok() : SystemError("syncing", path);
 }
 
-//! Opens the image in a DuckDB instance of its own, under its real name, and reads who it is.
-Result<LoadedMeta> InspectImage(const std::string &image) {
+//! Opens the file in a DuckDB instance of its own, under its real name, and reads all of it.
+Result<LoadedMeta> ReadFile(const std::string &path) {
 	duckdb::DuckDB scratch(nullptr);
 	duckdb::Connection connection(scratch);
-	auto status = RunSql(connection, "ATTACH " + SqlString(image) + " AS cp (READ_ONLY)");
+	auto status = RunSql(connection, "ATTACH " + SqlString(path) + " AS cp (READ_ONLY)");
 	if (!status.IsOk()) {
-		return Status(ErrorCode::Corruption, "snapshot image '" + image + "' cannot be opened: " + status.Message());
+		return Status(status.Code(), "'" + path + "' cannot be opened: " + status.Message());
 	}
 	auto database = duckdb::DatabaseManager::Get(*scratch.instance).GetDatabase(duckdb::Identifier(CATALOG_NAME));
 	try {
 		ReadAllBlocks(*database);
 	} catch (std::exception &exception) {
-		return Status(ErrorCode::Corruption,
-		              "snapshot image '" + image + "' is damaged: " + duckdb::ErrorData(exception).Message());
+		auto failure = DescribeFailure(exception);
+		return Status(failure.Code(), "'" + path + "' cannot be read: " + failure.Message());
 	}
 	return LoadMeta(connection);
+}
+
+//! What cannot be read of an image is the sender's fault.
+Result<LoadedMeta> InspectImage(const std::string &image) {
+	auto meta = ReadFile(image);
+	if (!meta.IsOk()) {
+		return Status(ErrorCode::Corruption, "snapshot image " + meta.GetStatus().Message());
+	}
+	return meta;
 }
 
 Status CheckNotOlder(const ReplicaCore &core, const LoadedMeta &meta) {
@@ -385,6 +394,27 @@ Status AttachFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner) 
 		auto failure = DescribeFailure(exception);
 		(void)DetachFile(core);
 		return Status(failure.Code(), "opening '" + core.options.path + "' failed: " + failure.Message());
+	}
+}
+
+Result<CatalogFileReport> InspectCatalogFile(const std::string &path) {
+	try {
+		auto meta = ReadFile(path);
+		if (!meta.IsOk() && meta.GetStatus().Code() == ErrorCode::NotFound) {
+			return Status(ErrorCode::Incompatible,
+			              "'" + path + "' is a DuckDB database that was not written by a node");
+		}
+		if (!meta.IsOk()) {
+			return meta.GetStatus();
+		}
+		CatalogFileReport report;
+		report.cluster_id = meta.Value().cluster_id;
+		report.format = meta.Value().format;
+		report.positions = PositionsOf(meta.Value().state);
+		return report;
+	} catch (std::exception &exception) {
+		auto failure = DescribeFailure(exception);
+		return Status(failure.Code(), "'" + path + "' cannot be read: " + failure.Message());
 	}
 }
 

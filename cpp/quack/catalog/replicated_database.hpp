@@ -47,6 +47,18 @@ raft::LogIndex RequestBase(const RequestId &id);
 
 enum class Consistency : uint8_t { Eventual = 0, Session = 1, Linearizable = 2 };
 
+//! Who a catalog file is.
+struct CatalogFileReport {
+	std::string cluster_id;
+	uint64_t format = 0;
+	std::vector<node::AppliedPosition> positions; //! of its last checkpoint
+};
+
+//! Opens a file that no node uses, read-only, in a DuckDB instance of its own, and reads every block in use.
+//! Corruption: it is damaged. Incompatible: no catalog file of a node, or of another format. IoError: it cannot be
+//! read, or a node has it open.
+Result<CatalogFileReport> InspectCatalogFile(const std::string &path);
+
 //! What became of a commit.
 struct CommitOutcome {
 	RequestId request_id {};

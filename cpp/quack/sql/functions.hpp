@@ -16,6 +16,10 @@ void RegisterNodeFunctions(duckdb::ExtensionLoader &loader);
 //! quack_transaction_outcome(token).
 void RegisterStatusFunctions(duckdb::ExtensionLoader &loader);
 
+//! quack_log_records(dir), quack_log_summary(dir), quack_log_groups(dir), quack_catalog_file(path): what lies in the
+//! files of a node, for the offline tools. They change nothing; clients of a node cannot call them.
+void RegisterOfflineFunctions(duckdb::ExtensionLoader &loader);
+
 //! Settings quack_authentication_function and quack_authorization_function (names and meaning of the official server).
 void RegisterServerSettings(duckdb::ExtensionLoader &loader);
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from quack.cli import certs, cluster, cp_metadata
+from quack.cli import certs, cluster, cp_metadata, log, node
 from quack.cli.options import AsJson, CaFile, Config, TokenFile, Url
 from quack.errors import ConfigError, QuackError
 
@@ -23,17 +23,8 @@ app = typer.Typer(
 app.add_typer(certs.app, name="certs")
 app.add_typer(cp_metadata.app, name="cp-metadata")
 app.add_typer(cluster.app, name="cluster")
-
-
-@app.command()
-def node(
-    config: Annotated[pathlib.Path, typer.Option("--config", help="The node's YAML file.")],
-) -> None:
-    """Run a voter in the foreground; SIGTERM stops it cleanly."""
-    from quack.config import load_config
-    from quack.node import run_node
-
-    raise typer.Exit(run_node(load_config(config)))
+app.add_typer(node.app, name="node")
+app.add_typer(log.app, name="log")
 
 
 @app.command()

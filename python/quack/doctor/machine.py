@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import os
-import pathlib
 import shutil
 import socket
 import time
@@ -19,6 +17,7 @@ from quack.config import NodeConfig
 from quack.doctor.findings import Report
 from quack.errors import CertificateError, ExtensionError
 from quack.extension import SUPPORTED_DUCKDB, extension_path
+from quack.offline import lock_owner
 
 __all__ = ["check_certificate", "check_data_directory", "check_port", "check_versions"]
 
@@ -96,24 +95,6 @@ def check_certificate(report: Report, config: NodeConfig, node_id: str) -> None:
         )
 
 
-def _owner_of(data_dir: pathlib.Path) -> int | None:
-    """Return the pid of the node that runs on the directory, if one does."""
-    import fcntl
-
-    path = data_dir / "LOCK"
-    try:
-        with path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                with contextlib.suppress(ValueError):
-                    return int(file.read().strip() or b"0")
-                return 0
-    except OSError:
-        return None
-    return None
-
-
 def check_data_directory(report: Report, config: NodeConfig, node_id: str) -> bool:
     """Whose directory it is, whether it can be written, how much room is left.
 
@@ -122,7 +103,7 @@ def check_data_directory(report: Report, config: NodeConfig, node_id: str) -> bo
 
     """
     data_dir = config.data_dir
-    pid = _owner_of(data_dir)
+    pid = lock_owner(data_dir)
     if not data_dir.exists():
         report.good("data_dir", str(data_dir), "does not exist yet: made at the first start")
     elif not data_dir.is_dir() or not os.access(data_dir, os.R_OK | os.W_OK | os.X_OK):
