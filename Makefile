@@ -30,7 +30,7 @@ CHAOS = PYTHONPATH=$(CURDIR)/python:$(CURDIR)/tests/e2e $(PY) -m chaos $(if $(SE
 # The toolchain reads the pinned DuckDB source from a cache outside the tree; see cpp/cmake/fetch_duckdb.py.
 DUCKDB = $(shell $(PYTHON) cpp/cmake/fetch_duckdb.py)
 
-.PHONY: help chaos chaos-commits chaos-loss chaos-members chaos-failovers configure build oracle stress test test-core test-tsan test-release lint format demo sim wheel clean deps
+.PHONY: help chaos chaos-commits chaos-loss chaos-members chaos-failovers crash configure build oracle stress test test-core test-tsan test-release lint format demo sim wheel clean deps
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -114,6 +114,10 @@ chaos-members: build ## The voter set changes under load, 3 to 5 and back: CHANG
 
 chaos-failovers: build ## Time from SIGKILL of the leader to the next accepted write: FAILOVERS=50 SEED=…
 	@$(CHAOS) failovers --failovers $(FAILOVERS)
+
+crash: LOOPS = 200
+crash: build ## End nodes at drawn changes of their files, lose what was not synced, kill whole clusters: LOOPS=200 SEED=…
+	@PYTHONPATH=$(CURDIR)/python:$(CURDIR)/tests/e2e $(PY) -m crash --loops $(LOOPS) $(if $(SEED),--seed $(SEED))
 
 wheel: deps ## Self-contained extension (DuckDB linked in, built once into the cache) and a wheel in wheels/
 	@$(PY) -m pip install --quiet --disable-pip-version-check --group wheel

@@ -129,6 +129,8 @@ class NodeConfig(_Strict):
     limits: Limits = Limits()
     #: Log kept behind a checkpoint for slow followers; further behind means a snapshot.
     log_tail_bytes: int | None = Field(default=None, ge=0)
+    #: Size of one file of the log.
+    log_segment_bytes: int | None = Field(default=None, ge=64 * 1024)
 
     def node_id(self) -> str:
         """Read the node's name from ``node_id_path``."""
@@ -173,6 +175,7 @@ class NodeConfig(_Strict):
             "checkpoint_writer_patience_ms",
             "checkpoint_reader_patience_ms",
             "log_tail_bytes",
+            "log_segment_bytes",
         ):
             value = getattr(self, name)
             if value is not None:  # else the extension's default
