@@ -194,8 +194,8 @@ TEST_CASE("a node that lost its state and not its log gets it from a peer, also 
 	cluster.Start(victim);
 	// One voter and one without state: an image comes from the voter, and then the two are a majority.
 	CHECK(WaitUntil([&] { return cluster.nodes[victim]->state_machine->InstallCount() == 1; }));
+	CHECK(WaitUntil([&] { return cluster.StatusOf(victim).role != "reseeding"; }));
 	Fill(cluster, victim, 5, values);
-	CHECK(cluster.StatusOf(victim).role != "reseeding");
 	cluster.Start(other);
 	CHECK(cluster.AllHold(values));
 }
