@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -59,20 +60,55 @@ def test_unknown_outcome_resolves_by_its_request(replica: Replica) -> None:
     assert command(replica.con, "last_commit").startswith(f"ok|{REQUEST}|")
 
 
-def test_request_outcomes_survive_a_restart(tmp_path: object) -> None:
-    from pathlib import Path
-
-    path = Path(str(tmp_path))
-    replica = Replica(path / "n0.db", "restart", "n0", str(path / "log"))
+def test_request_outcomes_survive_a_restart(tmp_path: Path) -> None:
+    replica = Replica(tmp_path / "n0.db", "restart", "n0", str(tmp_path / "log"))
     replica.con.execute("CREATE TABLE t(i INT PRIMARY KEY)")
     command(replica.con, "request", REQUEST)
     replica.con.execute("INSERT INTO t VALUES (1)")
     replica.close()
-    replica = Replica(path / "n0.db", "restart2", "n0", str(path / "log"))
+    replica = Replica(tmp_path / "n0.db", "restart2", "n0", str(tmp_path / "log"))
     assert replica.command("outcome", REQUEST) == "ok"
     command(replica.con, "request", REQUEST)
     replica.con.execute("INSERT INTO t VALUES (2)")
     assert replica.rows("FROM t") == [(1,)]
+    replica.close()
+
+
+#: Entries after its own for which an outcome is remembered (outcome_window.hpp).
+WINDOW = 65536
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_request_older_than_the_window_is_never_told_as_not_committed(
+    tmp_path: Path, restarts: bool
+) -> None:
+    replica = Replica(tmp_path / "n0.db", "window", "n0", str(tmp_path / "log"))
+    replica.con.execute("CREATE TABLE t(i INT)")
+    # As a client makes it: random digits, then the index it knows to lie before the request.
+    request = "00112233445566778899" + f"{int(replica.command('applied')):012x}"
+    command(replica.con, "request", request)
+    replica.con.execute("INSERT INTO t VALUES (1)")
+    committed = int(command(replica.con, "last_commit").split("|")[2])
+
+    replica.command("noop", str(WINDOW))
+    replica.command("wait")
+    assert int(replica.command("applied")) == committed + WINDOW
+    assert replica.command("outcome", request) == "ok"
+
+    replica.command("noop", "1")
+    replica.command("wait")
+    if restarts:
+        assert replica.command("checkpoint") == "ok"
+        replica.close()
+        replica = Replica(tmp_path / "n0.db", "window again", "n0", str(tmp_path / "log"))
+    assert replica.command("outcome", request) == "unremembered"
+    assert replica.command("resolve", request) == "outcome_unknown"
+    assert replica.command("resolve", request) == "outcome_unknown"
+    # A client that repeats the request now must not write it twice, nor hear that it failed.
+    command(replica.con, "request", request)
+    with pytest.raises(duckdb.Error, match="quack outcome_unknown: .*no longer known"):
+        replica.con.execute("INSERT INTO t VALUES (1)")
+    assert replica.rows("SELECT count(*) FROM t") == [(1,)]
     replica.close()
 
 

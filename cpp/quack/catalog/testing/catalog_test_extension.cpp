@@ -121,6 +121,26 @@ std::string Outcome(Replica &replica, const std::string &text) {
 	return outcome ? ErrorCodeName(outcome->status.Code()) : "unremembered";
 }
 
+//! As quack_transaction_outcome asks: what is not in the log yet never commits afterwards.
+std::string Resolve(Replica &replica, const std::string &text) {
+	auto id = RequestIdFromString(text);
+	if (!id.IsOk()) {
+		return Check(id.GetStatus());
+	}
+	auto deadline = SystemClock().Now() + 60 * NS_PER_SECOND;
+	auto outcome = replica.database->ResolveOutcome(id.Value(), RequestBase(id.Value()), deadline);
+	return ErrorCodeName(outcome.status.Code());
+}
+
+//! Entries without effects; the index of the last one.
+std::string AppendNoOps(Replica &replica, const std::string &count) {
+	raft::LogIndex index = 0;
+	for (auto left = count.empty() ? 1 : std::strtol(count.c_str(), nullptr, 10); left > 0; left--) {
+		index = replica.log->Append(MakeSharedBytes(""), raft::EntryType::NoOp);
+	}
+	return std::to_string(index);
+}
+
 std::string SetConsistency(duckdb::ClientContext &context, const std::string &name) {
 	SessionState::Get(context).SetConsistency(name == "linearizable" ? Consistency::Linearizable
 	                                          : name == "eventual"   ? Consistency::Eventual
@@ -139,7 +159,7 @@ std::string SetRequest(duckdb::ClientContext &context, const std::string &text) 
 	if (!id.IsOk()) {
 		return Check(id.GetStatus());
 	}
-	SessionState::Get(context).SetNextRequestId(id.Value());
+	SessionState::Get(context).SetNextRequestId(id.Value(), RequestBase(id.Value()));
 	return "ok";
 }
 
@@ -185,6 +205,9 @@ std::string RunOnReplica(Replica &replica, const Arguments &arguments) {
 	if (command == "outcome") {
 		return Outcome(replica, At(arguments, 1));
 	}
+	if (command == "resolve") {
+		return Resolve(replica, At(arguments, 1));
+	}
 	if (command == "checkpoint") {
 		return Check(replica.engine->OnApplyThread([&]() { return replica.database->Checkpoint(); }));
 	}
@@ -216,7 +239,7 @@ std::string RunOnReplica(Replica &replica, const Arguments &arguments) {
 		return std::to_string(replica.database->Statistics().waiting_commits);
 	}
 	if (command == "noop") {
-		return std::to_string(replica.log->Append(MakeSharedBytes(""), raft::EntryType::NoOp));
+		return AppendNoOps(replica, At(arguments, 1));
 	}
 	if (command == "degraded") {
 		return replica.engine->GetStatus()[0].reason;
