@@ -78,19 +78,23 @@ class Members:
         if node is None:
             node = self.cluster.prepare(name)
         node.start()
-        said = self.operations().add(name)
+        try:
+            said = self.operations().add(name)
+        except ClusterError:
+            node.stop()
+            raise
         self.spare.remove(name)
         self.cluster.nodes.append(node)
         return f"{name}: {said}"
 
-    def remove(self, leader: bool = False) -> str:
-        node = self.victim(leader)
+    def remove(self, node: ChaosNode | None = None) -> str:
+        node = node or self.victim()
         said = self.operations().remove(node.node_id)
         self._retire(node)
         return f"{node.node_id}: {said}"
 
     def remove_leader(self) -> str:
-        return self.remove(leader=True)
+        return self.remove(self.victim(leader=True))
 
     def _retire(self, node: ChaosNode) -> None:
         """A removed node goes on for a while (it must not disturb), then its disk is cleared."""
@@ -102,9 +106,9 @@ class Members:
         self.retired[node.node_id] = node
         self.spare.append(node.node_id)
 
-    def replace(self) -> str:
+    def replace(self, node: ChaosNode | None = None) -> str:
         """A machine is lost with its disk; an empty one takes its name."""
-        node = self.victim(leader=self.draw.random() < 0.3)
+        node = node or self.victim(leader=self.draw.random() < 0.3)
         self.cluster.forget(node)
         node.kill()
         shutil.rmtree(self.cluster.folder / node.node_id / "data")

@@ -11,9 +11,12 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chaos.cluster import ChaosCluster, ChaosNode
+
+if TYPE_CHECKING:  # it uses the report, which uses strikes
+    from chaos.members import Members
 
 #: Longest time a process stands still, in seconds.
 PAUSE_S_MAX = 30.0
@@ -109,6 +112,9 @@ KINDS: dict[str, tuple[int, Callable[[random.Random], dict[str, Any]]]] = {
     "restart": (3, _who),
     "rolling_restart": (1, lambda draw: {}),
     "transfer": (2, _who),
+    "demote": (2, _who),
+    "replace": (1, _who),
+    "exchange": (2, _who),
     "kill_clients": (2, lambda draw: {"pick": draw.randrange(1 << 16)}),
 }
 
@@ -158,10 +164,16 @@ class Nemesis(threading.Thread):
     """Applies drawn faults to a cluster until they or the time are used up."""
 
     def __init__(
-        self, cluster: ChaosCluster, clients: list[str], faults: list[Fault], until: float
+        self,
+        cluster: ChaosCluster,
+        clients: list[str],
+        faults: list[Fault],
+        until: float,
+        members: Members,
     ) -> None:
         super().__init__(name="nemesis")
         self.cluster = cluster
+        self.members = members
         self.network = cluster.network
         self.clients = clients
         self.faults = faults
@@ -277,6 +289,24 @@ class Nemesis(threading.Thread):
     def _transfer(self, fault: Fault, victims: list[ChaosNode]) -> None:
         session = self.cluster.session(victims[0])
         session.execute("FROM quack_query_by_name('cp', 'CALL quack_transfer_leadership()')")
+
+    # ---- members
+
+    def _demote(self, fault: Fault, victims: list[ChaosNode]) -> None:
+        name = victims[0].node_id
+        self.members.operations().demote(name)
+        self._hold(fault)
+        self.members.operations().promote(name)
+
+    def _replace(self, fault: Fault, victims: list[ChaosNode]) -> None:
+        """The victim loses its disk; an empty one takes its place."""
+        self.members.replace(victims[0])
+
+    def _exchange(self, fault: Fault, victims: list[ChaosNode]) -> None:
+        """A new machine becomes a voter, and later the victim leaves for good."""
+        self.members.add()
+        self._hold(fault)
+        self.members.remove(victims[0])
 
     def _clock(self, fault: Fault, victims: list[ChaosNode]) -> None:
         for node in victims:

@@ -12,11 +12,14 @@ import duckdb
 
 from chaos.cluster import ChaosCluster
 from chaos.history import Operation, Verdict, load
+from chaos.members import Members
 from chaos.nemesis import KINDS, Nemesis, draw_faults
 from chaos.report import failovers_ms, operations
 from chaos.stage import CLIENT_HOST, ClientProcess, draw_settings, stage
 from chaos.workloads import WORKLOADS
 
+#: Three nodes, and a machine without one for changes of members.
+HOSTS = 4
 #: How long the cluster may take to agree after everything is healed.
 CONVERGE_S = 90.0
 
@@ -95,7 +98,7 @@ def run(plan: Plan, say: Callable[[str], None]) -> dict[str, Any]:
     """Run the plan; returns the report with its verdict in `ok`."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     settings = draw_settings(plan.seed)
-    with stage(plan.folder, plan.seed, plan.network, settings) as cluster:
+    with stage(plan.folder, plan.seed, plan.network, settings, HOSTS) as cluster:
         return {**_run(plan, cluster, say), "settings": settings}
 
 
@@ -112,7 +115,13 @@ def _run(plan: Plan, cluster: ChaosCluster, say: Callable[[str], None]) -> dict[
             clients.start(name)
         longest = min(30.0, plan.minutes * 60 / 8)
         faults = draw_faults(plan.seed, plan.minutes * 60, plan.kinds, longest)
-        nemesis = Nemesis(cluster, [CLIENT_HOST], faults, time.monotonic() + plan.minutes * 60)
+        nemesis = Nemesis(
+            cluster,
+            [CLIENT_HOST],
+            faults,
+            time.monotonic() + plan.minutes * 60,
+            Members(cluster, plan.seed),
+        )
         nemesis.say = lambda text: say(f"{time.monotonic() - clients.began:7.1f} s  {text}")
         nemesis.unavailable = set() if false_clock else {"clock"}
         nemesis.replace_clients = clients.replace
