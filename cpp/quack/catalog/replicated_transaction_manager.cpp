@@ -50,6 +50,11 @@ duckdb::Transaction &ReplicatedTransactionManager::StartTransaction(duckdb::Clie
 	open.planned_version = core->catalog_version;
 	auto &transaction = DuckTransactionManager::StartTransaction(context).Cast<duckdb::DuckTransaction>();
 	core->transactions.Add(transaction, std::move(open));
+	if (!context.transaction.IsAutoCommit() && !NoBarrierScope::Active()) {
+		// A row id read by one statement must name the same row in the next: clients update by row id. The lock that
+		// deletes take keeps checkpoints from moving rows.
+		transaction.SetModifications(duckdb::DatabaseModificationType(duckdb::DatabaseModificationType::DELETE_DATA));
+	}
 	SessionState::Get(context).NoteStart(duckdb::MetaTransaction::Get(context).global_transaction_id);
 	return transaction;
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -191,3 +193,44 @@ def test_conflict_names_row_without_key(cluster: Cluster) -> None:
     ]
     error = race(cluster, setup, "UPDATE t SET n = 1 WHERE i = 1", "DELETE FROM t WHERE i = 1")
     assert f'row of table "main.t" with values (1, {"é" * 20}..., NULL) was changed' in error
+
+
+def test_row_ids_stay_while_a_transaction_is_open(tmp_path: Path) -> None:
+    """A client reads row ids and updates by them in its next statement: no checkpoint in between may move the rows.
+
+    Transactions are let in again while a checkpoint writes, so this is tried with one that begins just then.
+    """
+    cluster = Cluster(tmp_path, 1)
+    replica = cluster[0]
+    replica.con.execute("SET debug_checkpoint_scan_sleep_ms = 200")
+    replica.con.execute("CREATE TABLE t(k INTEGER PRIMARY KEY, v BIGINT[])")
+    row_ids = "SELECT k, rowid FROM t ORDER BY k"
+    moved = 0
+    for _ in range(8):
+        replica.con.execute("DELETE FROM t WHERE k % 2 = 0")
+        # After a checkpoint appends begin a row group of their own; half-empty ones are merged.
+        replica.con.execute("INSERT INTO t SELECT range, [] FROM range(500) ON CONFLICT DO NOTHING")
+        before = replica.rows(row_ids)
+        holder = replica.session()
+        holder.execute("BEGIN")
+        holder.execute("UPDATE t SET v = [1] WHERE k = 1")
+        checkpoint = threading.Thread(target=lambda: replica.command("checkpoint"))
+        checkpoint.start()  # closes the gate and waits for the holder
+        time.sleep(
+            0.02
+        )  # the pace only: whenever it begins, the transaction below must see no row move
+        release = threading.Timer(0.02, lambda: holder.execute("ROLLBACK"))
+        release.start()
+        session = replica.session()
+        session.execute("BEGIN")
+        seen = session.execute(row_ids).fetchall()
+        release.join()
+        checkpoint.join()
+        assert session.execute(row_ids).fetchall() == seen
+        key, row_id = seen[-1]
+        updated = session.execute(f"UPDATE t SET v = [7] WHERE rowid = {row_id} RETURNING k")
+        assert updated.fetchall() == [(key,)]
+        session.execute("ROLLBACK")
+        moved += seen != before
+    assert moved > 0  # some checkpoint did move rows
+    cluster.close()
