@@ -12,6 +12,9 @@ namespace sql {
 
 namespace {
 
+//! How long the rest of a refused body is taken in.
+constexpr MonotonicNs LINGER_TIMEOUT = 2 * NS_PER_SECOND;
+
 //! Adapts a ByteStream to what cpp-httplib reads and writes, with a read buffer for header lines.
 class StreamAdapter final : public httplib::Stream {
 public:
@@ -35,6 +38,21 @@ public:
 		begin = 0;
 		end = count.Value();
 		return end == 0;
+	}
+
+	//! Takes and drops the rest of a refused body. Closing a connection with unread bytes resets it, and the reset can
+	//! reach the client before the refusal does (RFC 9112 section 9.6).
+	void Linger() {
+		SystemClock clock;
+		auto deadline = clock.Now() + LINGER_TIMEOUT;
+		while (clock.Now() < deadline && Fill(deadline - clock.Now())) {
+		}
+	}
+	void SetBodyRefused() {
+		is_body_refused = true;
+	}
+	bool IsBodyRefused() const {
+		return is_body_refused;
 	}
 
 	bool is_readable() const override {
@@ -110,6 +128,7 @@ private:
 	size_t begin = 0;
 	size_t end = 0;
 	bool failed = false;
+	bool is_body_refused = false;
 };
 
 } // namespace
@@ -151,6 +170,10 @@ public:
 			current_is_reserve = is_reserve;
 			auto ok = process_request(adapter, address, port, "", 0, left == 1, closed, nullptr);
 			current_identity = nullptr;
+			if (adapter.IsBodyRefused()) {
+				adapter.Linger();
+				return;
+			}
 			if (!ok || closed) {
 				return;
 			}
@@ -166,6 +189,7 @@ private:
 			return HandlerResponse::Unhandled;
 		}
 		response.status = 413;
+		current_stream->SetBodyRefused();
 		response.set_header("Connection", "close");
 		response.set_content("The body has " + std::to_string(announced) + " bytes, at most " +
 		                         std::to_string(config.body_bytes_max) + " are taken; send smaller batches\n",
@@ -228,6 +252,7 @@ private:
 			if (response.status == -1) {
 				response.status = 400;
 			}
+			current_stream->SetBodyRefused();
 			response.set_header("Connection", "close");
 			return;
 		}

@@ -3,6 +3,7 @@ to normal are untouched."""
 
 from __future__ import annotations
 
+import select
 import threading
 import time
 
@@ -137,6 +138,21 @@ def test_large_requests_wait_for_room(small):
         session.disconnect()
     wait_for(lambda: statistics(small)["buffer_bytes"] == 0)
     assert small.session().query(f"SELECT length('{'y' * 3000000}')") == [(3000000,)]
+
+
+def test_refusal_reaches_a_client_that_still_sends(small):
+    """The node reads on for a while after it refused a body: a connection closed with unread bytes is reset, and the
+    reset would overtake the answer."""
+    http = small.session().open_http()
+    http.putrequest("POST", "/quack")
+    http.putheader("Content-Length", str(1 << 40))
+    http.endheaders()
+    readable, _, _ = select.select([http.sock], [], [], 20)
+    assert readable  # refused by its announced size
+    for _ in range(64):
+        http.send(b"y" * 65536)
+    assert http.getresponse().status == 413
+    http.close()
 
 
 def test_connections_of_the_reserve(tmp_path):
