@@ -63,12 +63,9 @@ test-tsan: build/.deps ## The same tests with ThreadSanitizer
 	@cmake --build $(TSAN) -j $(JOBS)
 	@ctest --test-dir $(TSAN) --output-on-failure -j $(JOBS)
 
-# The soak still finds an anomaly of the lists workload now and then: `make chaos` runs it until that is mended.
-PYTEST = $(PY) -m pytest --deselect tests/e2e/chaos/test_soak.py::test_two_minutes_of_faults
-
 test: build test-core ## Every test: C++ layers, simulator, extension, real clusters
 	@cmake --build $(BUILD) -j $(JOBS) --target quack_catalog_test
-	@$(PYTEST) $(TESTS)
+	@$(PY) -m pytest $(TESTS)
 
 stress: SEEDS = 40
 stress: build ## Random concurrent writers and DDL on three replicas of the catalog: SEEDS=40 FIRST_SEED=1 STRESS_SECONDS=6
@@ -130,7 +127,7 @@ test-release: deps ## The tests of `make test` that load the extension, against 
 	@cmake --build $(RELEASE) -j $(JOBS) --target quack_impl quack_catalog_test
 	@QUACK_EXTENSION=$(CURDIR)/$(RELEASE)/native/quack.duckdb_extension \
 		QUACK_CATALOG_TEST_EXTENSION=$(CURDIR)/$(RELEASE)/catalog_test/quack.duckdb_extension \
-		$(PYTEST) $(TESTS)
+		$(PY) -m pytest $(TESTS)
 
 clean: ## Remove everything that was built in the tree
 	@rm -rf build python/quack/_native
