@@ -219,7 +219,7 @@ def test_row_ids_stay_while_a_transaction_is_open(tmp_path: Path) -> None:
         time.sleep(
             0.02
         )  # the pace only: whenever it begins, the transaction below must see no row move
-        release = threading.Timer(0.02, lambda: holder.execute("ROLLBACK"))
+        release = threading.Timer(0.02, holder.execute, ["ROLLBACK"])
         release.start()
         session = replica.session()
         session.execute("BEGIN")
