@@ -15,6 +15,7 @@ import time
 
 import duckdb
 import pytest
+import yaml
 
 from quack.cluster.bootstrap import GeneratedNode, prepare_node
 from quack.cluster.local import LocalCluster, LocalNode
@@ -191,6 +192,33 @@ def test_a_lost_disk_is_a_new_member_and_replaced_by_one_command(cluster):
     session = cluster.connect(lost)
     session.execute("INSERT INTO cp.rows VALUES (99, 99)")
     session.close()
+
+
+def test_a_node_is_replaced_at_once_and_one_found_that_knocks_at_a_follower_alone(cluster):
+    leader = cluster.wait_leader()
+    lost, door = (node for node in cluster.nodes if node is not leader)
+    # The command comes before anybody has noticed the loss.
+    lost.kill()
+    shutil.rmtree(lost.log_file.parent / "data")
+    lost.start()
+    answer = command(cluster, "node", "replace", lost.node_id)
+    assert answer["result"] == f"node '{lost.node_id}' runs on its new disk as a voter"
+    # A file that names one member, which does not lead.
+    if cluster.wait_leader() is door:
+        command(cluster, "leader", "stepdown", "--preferred", leader.node_id)
+    made = prepare_node(cluster.folder, "n3", like=door.config_file, ca_dir=cluster.folder / "ca")
+    document = yaml.safe_load(made.config_file.read_text())
+    mode = document["cluster_mode"]
+    mode["cp_metadata_peers"] = [
+        peer for peer in mode["cp_metadata_peers"] if peer.startswith((f"{door.node_id}:", "n3:"))
+    ]
+    made.config_file.write_text(yaml.safe_dump(document))
+    node = LocalNode(cluster.folder, made)
+    cluster.nodes.append(node)
+    node.start()
+    answer = command(cluster, "voter", "add", "n3")
+    assert answer["result"] == "node 'n3' is a voter"
+    assert voters(cluster) == {"n0", "n1", "n2", "n3"}
 
 
 def test_step_down_answers_who_leads(cluster):

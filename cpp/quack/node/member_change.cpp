@@ -255,7 +255,8 @@ private:
 		if (newer == nullptr) {
 			MemberRecord record;
 			if (!view.applicant && change.incarnation == 0 && IsHeard(member->node)) {
-				Fail(ErrorCode::InvalidArgument,
+				// Not for good: it may have died a moment ago, and its successor knocks every second.
+				Fail(ErrorCode::Conflict,
 				     "node " + Quoted() + " is alive with its disk (" + FormatIncarnation(member->record.incarnation) +
 				         "): nothing to replace. To give it a new disk, stop it, empty its data_dir, start it and "
 				         "retry");

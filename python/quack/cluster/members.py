@@ -13,6 +13,8 @@ __all__ = ["MemberOperations"]
 
 #: Codes of refusals that time or another node may cure.
 _CURABLE = {"unavailable", "conflict", "overloaded", "deadline_exceeded", "outcome_unknown"}
+#: Roles in `quack_members()` of nodes that take part.
+_MEMBER_ROLES = {"voter", "learner"}
 _PAUSE_S = 0.25
 #: Seconds for a look at one node.
 _LOOK_S = 5.0
@@ -100,9 +102,13 @@ class MemberOperations:
             ClusterError: with the last refusal.
 
         """
+        doors: list[str] = []
         while True:
             try:
-                with self._look()[0].open() as session:
+                target, rows = self._look()
+                if doors:
+                    target = self._target.at(doors.pop())
+                with target.open() as session:
                     words = str(session.rows(function, node_id)[0]["result"])
                 self._say(words)
                 return words
@@ -112,6 +118,9 @@ class MemberOperations:
                 if code not in _CURABLE and not waits:
                     raise
                 self._say(_first_line(error))
+                if waits and not doors:
+                    # It may know only members that do not lead; those pass along what they heard.
+                    doors = [str(row["address"]) for row in rows if row["role"] in _MEMBER_ROLES]
                 self._pause(error)
 
     def wait_caught_up(self, node_id: str) -> None:

@@ -26,7 +26,7 @@ from chaos.stage import ClientProcess
 from chaos.workloads import WORKLOADS
 from quack.cluster.members import MemberOperations
 from quack.cluster.target import Target
-from quack.errors import ClusterError
+from quack.errors import ClusterError, code_of
 
 VOTERS_MIN, VOTERS_MAX = 3, 5
 _CHANGE_S = 120.0
@@ -121,7 +121,14 @@ class Members:
         return f"{node.node_id}: {demoted}; {self.operations().promote(node.node_id)}"
 
     def stepdown(self) -> str:
-        return self.operations().step_down(None)["result"]
+        """Ask until it is done: a successor on a busy machine may miss its election."""
+        deadline = time.monotonic() + _CHANGE_S
+        while True:
+            try:
+                return self.operations().step_down(None)["result"]
+            except ClusterError as error:
+                if code_of(error) != "unavailable" or time.monotonic() > deadline:
+                    raise
 
 
 def run(
