@@ -249,6 +249,35 @@ def test_transaction_open_over_a_snapshot_install_commits_nothing(tmp_path: Path
     cluster.close()
 
 
+def test_a_statement_that_a_snapshot_install_stops_tells_who_took_the_database(
+    tmp_path: Path,
+) -> None:
+    """The server knows by these words (detached.hpp) that nothing was done and the statement may be repeated."""
+    cluster = Cluster(tmp_path, 2)
+    a, b = cluster.replicas
+    a.con.execute("CREATE TABLE t(i INT)")
+    a.con.execute("INSERT INTO t SELECT range FROM range(200000)")
+    b.command("wait")
+    b.command("pause")
+    a.con.execute("INSERT INTO t VALUES (-1)")
+    a.command("checkpoint")
+    image = tmp_path / "image"
+    a.command("snapshot", str(image))
+    stream = b.session().execute("FROM t")
+    assert stream.fetchone() == (0,)
+    reader = b.session()
+    reader.execute("BEGIN TRANSACTION READ ONLY")
+    assert reader.execute("SELECT count(*) FROM t").fetchall() == [(200000,)]
+    assert b.command("install", str(image)) == "ok"
+    with pytest.raises(duckdb.Error, match="the node detached it"):
+        stream.fetchall()
+    with pytest.raises(duckdb.Error, match="the node detached it"):
+        reader.execute("SELECT count(*) FROM t")
+    b.command("resume")
+    cluster.assert_equal()
+    cluster.close()
+
+
 def test_bad_images_are_refused(tmp_path: Path) -> None:
     """Older, of another cluster, corrupt, or not an image at all: refused in words, the state stays."""
     cluster = Cluster(tmp_path, 2)
