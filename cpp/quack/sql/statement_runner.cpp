@@ -6,6 +6,7 @@
 
 #include "duckdb/common/exception.hpp"
 #include "duckdb/main/query_result_stream.hpp"
+#include "duckdb/parser/parser.hpp"
 #include "duckdb/parser/sql_statement.hpp"
 #include "quack/catalog/detached.hpp"
 #include "quack/common/prng.hpp"
@@ -28,6 +29,10 @@ constexpr MonotonicNs RETRY_DELAY_MIN = 2 * NS_PER_MS;
 constexpr MonotonicNs RETRY_DELAY_MAX = 200 * NS_PER_MS;
 constexpr MonotonicNs BARRIER_TIMEOUT = 5 * NS_PER_SECOND;
 constexpr MonotonicNs RESOLVE_TIMEOUT = 5 * NS_PER_SECOND;
+//! A longer condition is left out of a message.
+constexpr size_t SHOWN_CONDITION_BYTES = 200;
+//! The alias of streamed rows in statements of clients.
+constexpr const char *STREAMED_ROWS = "quack_change";
 
 duckdb::vector<std::string> NamesOf(const duckdb::vector<duckdb::Identifier> &identifiers) {
 	duckdb::vector<std::string> names;
@@ -162,16 +167,41 @@ private:
 	duckdb::Connection &connection;
 };
 
+//! What a statement that lost was about to change: " on table t, rows (id = 1)"; empty when its text does not tell.
+std::string DescribeTarget(duckdb::ClientContext &context, const std::string &sql) {
+	duckdb::Parser parser(context);
+	try {
+		parser.ParseQuery(sql);
+	} catch (const std::exception &) {
+		return std::string();
+	}
+	if (parser.statements.size() != 1) {
+		return std::string();
+	}
+	auto key = ContentionKey::Of(*parser.statements[0]);
+	if (key.table.empty()) {
+		return std::string();
+	}
+	auto text = " on table " + key.table.substr(0, key.table.find(" as "));
+	// Of rows that a client streams the condition says nothing.
+	bool is_streamed = key.rows.find(STREAMED_ROWS) != std::string::npos;
+	if (key.changes_rows && !key.rows.empty() && !is_streamed && key.rows.size() <= SHOWN_CONDITION_BYTES) {
+		text += ", rows " + key.rows;
+	}
+	return text;
+}
+
 //! The failure that DuckDB or the catalog put into words only; Ok when there is none.
-Status StatusInWords(const duckdb::ErrorData &error) {
+Status StatusInWords(duckdb::ClientContext &context, const duckdb::ErrorData &error, const std::string &sql) {
 	if (error.Type() != duckdb::ExceptionType::TRANSACTION) {
 		return Status::Ok();
 	}
 	auto &message = error.RawMessage();
 	// Another local transaction, the applier's among them, holds the row or the catalog entry.
 	if (message.rfind("Conflict on ", 0) == 0 || message.find("write-write conflict") != std::string::npos) {
-		return Status(ErrorCode::Conflict,
-		              message + " Another transaction changed the same row or object; repeat this one.");
+		return Status(ErrorCode::Conflict, "conflict" + DescribeTarget(context, sql) +
+		                                       ": another transaction changed the same row or object (" + message +
+		                                       "); repeat this one");
 	}
 	// Fenced reads: "quack <code>: ...".
 	for (auto number = static_cast<uint8_t>(ErrorCode::InvalidArgument);
@@ -399,7 +429,7 @@ ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, 
 		                         "the node replaces its database by a newer image; the statement was stopped before "
 		                         "anything of it was proposed"));
 	}
-	auto in_words = StatusInWords(error);
+	auto in_words = StatusInWords(*session.Connection().context, error, execution.sql);
 	if (!in_words.IsOk()) {
 		return CodedError(in_words);
 	}

@@ -117,6 +117,9 @@ def test_conflict_inside_a_transaction_is_a_conflict(table, other) -> None:
             table.execute(statement)
             table.execute("COMMIT")
         assert code_of(caught.value) == "conflict", caught.value
+        assert "acc" in str(caught.value), caught.value
+        if statement.endswith("WHERE id = 1"):
+            assert "table acc, rows (id = 1)" in str(caught.value), caught.value
         with contextlib.suppress(duckdb.TransactionException):
             table.execute("ROLLBACK")
     assert other.execute("SELECT n FROM cp.acc WHERE id = 1").fetchall() == [(3,)]
