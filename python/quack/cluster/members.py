@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from quack.cluster.target import Target
+from quack.cluster.target import NodeSession, Target
 from quack.errors import ClusterError, code_of
 
 __all__ = ["MemberOperations"]
@@ -189,9 +189,21 @@ class MemberOperations:
             ClusterError: why nobody else leads.
 
         """
-        with self._look()[0].open() as session:
+        with self._reach() as session:
             row = session.rows("quack_transfer_leadership", preferred)[0]
         return {"result": str(row["result"]), "leader_id": str(row["leader_id"])}
+
+    def _reach(self) -> NodeSession:
+        """Open a session with the node that leads; with the next one when it is lost meanwhile."""
+        while True:
+            target = self._look()[0]
+            try:
+                return target.open()
+            except ClusterError as error:
+                if code_of(error) not in _CURABLE:
+                    raise
+                self._say(_first_line(error))
+                self._pause(error)
 
     def _say(self, words: str) -> None:
         if words != self._last:
