@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pathlib
 import re
@@ -10,12 +11,21 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
+from quack.backup.location import check_location
 from quack.certs.verify import verify_certificate
 from quack.errors import CertificateError, ConfigError
 
-__all__ = ["ClusterMode", "NodeConfig", "PeerSpec", "TlsConfig", "load_config", "parse_peer"]
+__all__ = [
+    "BackupSchedule",
+    "ClusterMode",
+    "NodeConfig",
+    "PeerSpec",
+    "TlsConfig",
+    "load_config",
+    "parse_peer",
+]
 
 _NODE_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _PEER = re.compile(
@@ -108,6 +118,21 @@ class Limits(_Strict):
     conflict_retry_ms_max: int | None = Field(default=None, ge=0, le=86_400_000)
 
 
+class BackupSchedule(_Strict):
+    """Backups that whichever node leads makes by itself; the same in the file of every node."""
+
+    #: A folder that all nodes share, or s3://bucket/prefix (credentials: environment variables).
+    to: str
+    interval_ms: int = Field(ge=1000, le=2_678_400_000)
+    #: So many of the newest stay.
+    keep: int = Field(default=7, ge=1, le=100_000)
+
+    @field_validator("to")
+    @classmethod
+    def _check_to(cls, value: str) -> str:
+        return check_location(value)
+
+
 class NodeConfig(_Strict):
     """One node's file. Durations are milliseconds."""
 
@@ -127,6 +152,7 @@ class NodeConfig(_Strict):
     checkpoint_writer_patience_ms: int | None = Field(default=None, ge=100, le=86_400_000)
     checkpoint_reader_patience_ms: int | None = Field(default=None, ge=100, le=86_400_000)
     limits: Limits = Limits()
+    backup: BackupSchedule | None = None
     #: Log kept behind a checkpoint for slow followers; further behind means a snapshot.
     log_tail_bytes: int | None = Field(default=None, ge=0)
     #: Size of one file of the log.
@@ -299,7 +325,11 @@ def _absolute(config: NodeConfig, base: pathlib.Path) -> NodeConfig:
             ca_file=base / tls.ca_file,
         )
     mode = mode.model_copy(update={"node_id_path": base / mode.node_id_path, "tls": tls})
-    return config.model_copy(update={"cluster_mode": mode, "data_dir": base / config.data_dir})
+    backup = config.backup
+    if backup is not None and "://" not in backup.to:
+        backup = backup.model_copy(update={"to": str(base / backup.to)})
+    changes = {"cluster_mode": mode, "data_dir": base / config.data_dir, "backup": backup}
+    return config.model_copy(update=changes)
 
 
 def _check_peers(checker: _Checker, document: dict[str, Any]) -> None:
@@ -343,6 +373,22 @@ def _check_rules(checker: _Checker, config: NodeConfig) -> None:
             ("heartbeat_interval_ms",),
             f"{config.heartbeat_interval_ms} is more than a third of election_timeout_ms "
             f"({config.election_timeout_ms}); lower it",
+        )
+    backup = config.backup
+    if backup is not None and "://" not in backup.to:
+        place = pathlib.Path(backup.to).resolve()
+        if place.is_relative_to(config.data_dir.resolve()):
+            checker.add(
+                ("backup", "to"),
+                f"{place} lies in data_dir: it would be lost with it; name another folder",
+            )
+    if (
+        backup is not None
+        and backup.to.startswith("s3://")
+        and importlib.util.find_spec("obstore") is None
+    ):
+        checker.add(
+            ("backup", "to"), "S3 needs the package obstore: pip install 'quack-duckdb[s3]'"
         )
     loopback = (mode.listen_host or "") in ("127.0.0.1", "::1", "localhost")
     if mode.tls is None and not (mode.allow_plaintext_loopback and loopback):

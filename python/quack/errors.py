@@ -7,6 +7,7 @@ import re
 __all__ = [
     "STATEMENT_ERRORS",
     "AlreadyExistsError",
+    "BackupError",
     "CancelledError",
     "CertificateError",
     "ClusterError",
@@ -63,6 +64,21 @@ class ExtensionError(QuackError):
 
 class ClusterError(QuackError):
     """A node process or a cluster operation failed."""
+
+
+class BackupError(QuackError):
+    """A backup cannot be made, read or restored.
+
+    Attributes:
+        code: a stable code (see ERRORS.md).
+        words: the message without the code.
+
+    """
+
+    def __init__(self, code: str, words: str) -> None:
+        self.code = code
+        self.words = words
+        super().__init__(f"{words} [quack:{code}]")
 
 
 class StatementError(QuackError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import TextIO
 
 import duckdb
 
+from quack.backup.schedule import Scheduler
 from quack.config import NodeConfig
 from quack.errors import ClusterError
 from quack.extension import connect
@@ -85,7 +87,15 @@ def run_node(config: NodeConfig, out: TextIO = sys.stdout) -> int:
         listen=f"{mode.listen_host or '0.0.0.0'}:{mode.cp_metadata_port}",
         pid=os.getpid(),
     )
+    backups = None
+    if config.backup is not None:
+        backups = Scheduler(
+            session.cursor(), config.backup, config.cluster_id(), functools.partial(_say, out)
+        )
+        backups.start()
     reason = _wait(session, stop, out, allocator)
+    if backups is not None:
+        backups.stop()
     _say(out, "node_stopping", node_id=config.node_id())
     session.execute("CALL quack_node_stop()").fetchall()
     session.close()

@@ -418,6 +418,33 @@ Result<CatalogFileReport> InspectCatalogFile(const std::string &path) {
 	}
 }
 
+Status GiveToCluster(const std::string &path, const std::string &cluster_id) {
+	try {
+		auto meta = ReadFile(path);
+		if (!meta.IsOk()) {
+			return meta.GetStatus();
+		}
+		if (cluster_id.empty() || meta.Value().cluster_id == cluster_id) {
+			return Status(ErrorCode::InvalidArgument, "'" + path + "' is of cluster '" + meta.Value().cluster_id +
+			                                              "': a restored cluster needs another cluster_id, got '" +
+			                                              cluster_id + "'");
+		}
+		auto status = CheckIdentity(meta.Value(), meta.Value().cluster_id, path);
+		if (!status.IsOk()) {
+			return status;
+		}
+		{
+			duckdb::DuckDB scratch(nullptr);
+			duckdb::Connection connection(scratch);
+			GiveMetaToCluster(connection, path, cluster_id);
+		}
+		return SyncFile(path);
+	} catch (std::exception &exception) {
+		auto failure = DescribeFailure(exception);
+		return Status(failure.Code(), "'" + path + "' cannot be changed: " + failure.Message());
+	}
+}
+
 Status DetachFile(ReplicaCore &core) {
 	Status status;
 	try {

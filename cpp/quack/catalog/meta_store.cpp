@@ -187,6 +187,20 @@ Result<LoadedMeta> LoadMeta(duckdb::Connection &connection) {
 	return loaded;
 }
 
+void GiveMetaToCluster(duckdb::Connection &connection, const std::string &path, const std::string &cluster_id) {
+	auto kind = [](StateKind value) {
+		return std::to_string(static_cast<int>(value));
+	};
+	QueryRows(connection, "ATTACH " + SqlString(path) + " AS cp");
+	QueryRows(connection, "BEGIN");
+	QueryRows(connection, "DELETE FROM cp.__quack.state WHERE kind = " + kind(StateKind::Membership));
+	QueryRows(connection, "UPDATE cp.__quack.state SET value = encode(" + SqlString(cluster_id) +
+	                          ") WHERE kind = " + kind(StateKind::ClusterId));
+	QueryRows(connection, "COMMIT");
+	QueryRows(connection, "CHECKPOINT cp");
+	QueryRows(connection, "DETACH cp");
+}
+
 void CompactMeta(ReplicaCore &core) {
 	ApplySession session(core);
 	auto &connection = session.GetConnection();

@@ -56,6 +56,10 @@ struct LoadedMeta {
 //! Reads the state from catalog `cp` through `connection`; NotFound when there is no `__quack` schema.
 Result<LoadedMeta> LoadMeta(duckdb::Connection &connection);
 
+//! Attaches the file as `cp`, replaces the cluster id, forgets memberships, writes a checkpoint and detaches. Throws
+//! what DuckDB throws.
+void GiveMetaToCluster(duckdb::Connection &connection, const std::string &path, const std::string &cluster_id);
+
 //! Deletes rows that no longer count, in a transaction of its own.
 void CompactMeta(ReplicaCore &core);
 

@@ -59,6 +59,11 @@ struct CatalogFileReport {
 //! read, or a node has it open.
 Result<CatalogFileReport> InspectCatalogFile(const std::string &path);
 
+//! Makes a restored file, which no node has opened yet, that of another cluster: who the members were is forgotten, the
+//! position and the outcomes of requests stay. The file is durable on return. Corruption, Incompatible, IoError as
+//! above; InvalidArgument: no cluster id, or the file's own.
+Status GiveToCluster(const std::string &path, const std::string &cluster_id);
+
 //! What became of a commit.
 struct CommitOutcome {
 	RequestId request_id {};

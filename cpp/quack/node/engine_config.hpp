@@ -34,6 +34,9 @@ struct RaftEngineConfig {
 	//! Incarnations of this node whose logs were damaged and moved aside: they never come back, so this node's disk may
 	//! take their place without anybody's command.
 	std::vector<uint64_t> replaces;
+	//! A node that has not taken part in a cluster yet, but holds the state of a backup: which one. All that form a
+	//! cluster must hold the same; their logs begin at that state's position. Empty = it holds nothing.
+	std::string restored_from;
 	//! Makes `met` durable before it is answered: called on the transport's thread, once per other node in a cluster's
 	//! life. Empty = kept in memory only (tests).
 	std::function<Status(const std::map<std::string, uint64_t> &)> save_met;

@@ -391,6 +391,7 @@ void MemberDirectory::FillHello(wire::Hello &hello) const {
 	std::lock_guard<std::mutex> guard(lock);
 	hello.membership = is_formed ? raft::EncodeMembership(committed) : std::string();
 	hello.met = is_formed ? std::map<std::string, uint64_t>() : met;
+	hello.restored_from = is_formed ? std::string() : config.restored_from;
 }
 
 //! Another member may know newer members than the own log, whose messages are needed to learn of them.
@@ -462,6 +463,13 @@ Status MemberDirectory::CheckFormed(const wire::Hello &remote, const MemberRecor
 		// A member that this node's own log does not reach yet.
 		Learn(theirs.Value());
 		return Status::Ok();
+	}
+	if (!remote.restored_from.empty()) {
+		return Status(ErrorCode::Incompatible,
+		              "node '" + record.name + "' holds the restored backup " + remote.restored_from +
+		                  ", but cluster '" + config.cluster_id +
+		                  "' was formed without it: its state is not this cluster's. Stop it, empty its data_dir and "
+		                  "start it to let it join");
 	}
 	NoteApplicant(record, remote, now);
 	auto node = raft::NO_NODE;
@@ -536,6 +544,17 @@ Status MemberDirectory::CheckBeforeJoin(const wire::Hello &remote, const raft::M
 
 //! Both have no log yet.
 Status MemberDirectory::Meet(const wire::Hello &remote, const MemberRecord &record) {
+	if (remote.restored_from != config.restored_from) {
+		auto words = [](const std::string &restored) {
+			return restored.empty() ? std::string("nothing") : "backup " + restored;
+		};
+		return Status(ErrorCode::Incompatible,
+		              "the first members of a cluster must hold the same state: node '" + config.node_id + "' holds " +
+		                  words(config.restored_from) + ", node '" + record.name + "' holds " +
+		                  words(remote.restored_from) +
+		                  ". Stop the nodes, empty their data_dirs and run on each: quack restore LOCATION --config "
+		                  "FILE");
+	}
 	auto own = remote.met.find(config.node_id);
 	auto own_incarnation = SelfConfig().incarnation;
 	if (own != remote.met.end() && own->second != own_incarnation) {

@@ -125,7 +125,7 @@ Status RaftEngine::Parts::CreateMissingGroups(const std::map<raft::GroupId, Appl
 			continue;
 		}
 		auto position = applied.find(id);
-		if (position != applied.end() && position->second.index > 0) {
+		if (position != applied.end() && position->second.index > 0 && config.restored_from.empty()) {
 			return Status(ErrorCode::Corruption, "the state machine holds group " + std::to_string(id) +
 			                                         " up to index " + std::to_string(position->second.index) +
 			                                         " but the log in '" + config.log_dir +
@@ -421,6 +421,41 @@ std::vector<GroupStatus> RaftEngine::GetStatus() const {
 		row.reason = row.degraded ? parts->latch.Reason() : row.reason;
 	}
 	return rows;
+}
+
+void RaftEngine::OpenImage(raft::LogIndex index_min, ImageCallback done) {
+	auto body = Encode(wire::SnapshotOpenRequest {parts->config.cluster_id, raft::ROOT_GROUP, index_min});
+	parts->server.OpenForBackup(std::move(body), [done = std::move(done)](const Result<std::string> &bytes) {
+		auto answer = bytes.IsOk() ? wire::DecodeSnapshotOpenAnswer(bytes.Value())
+		                           : Result<wire::SnapshotOpenAnswer>(bytes.GetStatus());
+		if (!answer.IsOk() || !answer.Value().status.IsOk()) {
+			done(answer.IsOk() ? answer.Value().status : answer.GetStatus());
+			return;
+		}
+		BackupImage image {answer.Value().image, answer.Value().bytes, {}};
+		for (auto &position : answer.Value().positions) {
+			image.positions.push_back(
+			    {position.group, position.meta.index, position.meta.term, position.meta.membership});
+		}
+		done(std::move(image));
+	});
+}
+
+void RaftEngine::ReadImage(uint64_t image, uint64_t offset, uint64_t size, TextCallback done) {
+	auto body = Encode(wire::SnapshotChunkRequest {image, offset, size});
+	parts->server.Chunk(std::move(body), [done = std::move(done)](const Result<std::string> &bytes) {
+		auto answer = bytes.IsOk() ? wire::DecodeSnapshotChunkAnswer(bytes.Value())
+		                           : Result<wire::SnapshotChunkAnswer>(bytes.GetStatus());
+		if (!answer.IsOk() || !answer.Value().status.IsOk()) {
+			done(answer.IsOk() ? answer.Value().status : answer.GetStatus());
+			return;
+		}
+		done(std::move(answer.Value().data));
+	});
+}
+
+void RaftEngine::CloseImage(uint64_t image) {
+	parts->server.Close(image);
 }
 
 void RaftEngine::RequestCheckpoint() {

@@ -34,6 +34,13 @@ struct MemberStatus {
 	std::string last_error;
 };
 
+//! An open image of a past state, for a backup.
+struct BackupImage {
+	uint64_t image = 0; //! names it on this node
+	uint64_t bytes = 0;
+	std::vector<AppliedPosition> positions;
+};
+
 //! Order of making: PeerGateway(config), transport over the gateway, engine over both. All outlive the engine, which
 //! starts and stops the transport. Threads: DESIGN.md.
 class RaftEngine final : public ConsensusEngine, private PeerTraffic {
@@ -59,6 +66,14 @@ public:
 	void ChangeMember(raft::GroupId group, const MemberChange &change, MonotonicNs timeout, TextCallback done);
 	//! Members, removed ones, and nodes that ask to join, as this node knows them.
 	std::vector<MemberStatus> GetMembers() const;
+	using ImageCallback = std::function<void(Result<BackupImage>)>;
+	//! Opens the newest checkpoint's image; it is closed by CloseImage, or when nobody read of it for
+	//! snapshot_idle_timeout. Unavailable: it stands before root group index `index_min`. Overloaded: too many are
+	//! open. `done` is called on an engine thread; must not block.
+	void OpenImage(raft::LogIndex index_min, ImageCallback done);
+	//! Bytes [offset, offset + size) of an open image, shorter only at its end. NotFound: it is not open any more.
+	void ReadImage(uint64_t image, uint64_t offset, uint64_t size, TextCallback done);
+	void CloseImage(uint64_t image);
 	//! A checkpoint of the state machine soon, if anything changed; GroupStatus::checkpoint_index shows it.
 	void RequestCheckpoint();
 

@@ -1,4 +1,5 @@
 #include "quack/common/log.hpp"
+#include "quack/node/group_start.hpp"
 #include "quack/node/ready_loop_step.hpp"
 
 namespace quack {
@@ -48,10 +49,15 @@ void ReadyLoop::StartGroups(const raft::Membership &membership) {
 	}
 	status = status.IsOk() ? context.log.Sync() : status;
 	status = status.IsOk() && config.mark_formed ? config.mark_formed() : status;
+	std::map<raft::GroupId, AppliedPosition> applied;
+	for (auto &position : context.state_machine.Applied()) {
+		applied[position.group] = position;
+	}
 	for (auto &group : created) {
-		AppliedPosition nothing;
-		nothing.group = group.group;
-		status = status.IsOk() ? OpenGroup(group, nothing) : status;
+		applied[group.group].group = group.group;
+		// The log begins where a restored state stands.
+		status = status.IsOk() ? CatchUpLog(context.log, group, applied[group.group]) : status;
+		status = status.IsOk() ? OpenGroup(group, applied[group.group]) : status;
 	}
 	if (!status.IsOk()) {
 		context.latch.Latch("the groups of this node could not be made: " + status.ToString());

@@ -62,11 +62,19 @@ void SnapshotServer::Stop() {
 }
 
 void SnapshotServer::Open(std::string body, transport::Responder respond) {
-	Push({true, std::move(body), std::move(respond)});
+	Push({Request::Kind::Open, std::move(body), std::move(respond)});
+}
+
+void SnapshotServer::OpenForBackup(std::string body, transport::Responder respond) {
+	Push({Request::Kind::OpenForBackup, std::move(body), std::move(respond)});
 }
 
 void SnapshotServer::Chunk(std::string body, transport::Responder respond) {
-	Push({false, std::move(body), std::move(respond)});
+	Push({Request::Kind::Chunk, std::move(body), std::move(respond)});
+}
+
+void SnapshotServer::Close(uint64_t image) {
+	Push({Request::Kind::Close, std::string(), [](const Result<std::string> &) {}, image});
 }
 
 void SnapshotServer::Push(Request request) {
@@ -99,17 +107,24 @@ void SnapshotServer::Run() {
 			request = std::move(requests.front());
 			requests.pop_front();
 		}
-		if (latch.IsSet()) {
-			request.respond(Status(ErrorCode::Degraded, "node '" + config.node_id + "' is out of service"));
-		} else if (request.is_open) {
-			request.respond(Encode(DoOpen(request.body)));
-		} else {
-			request.respond(Encode(DoChunk(request.body)));
-		}
+		Serve(request);
 	}
 }
 
-wire::SnapshotOpenAnswer SnapshotServer::DoOpen(const std::string &body) {
+void SnapshotServer::Serve(Request &request) {
+	if (request.kind == Request::Kind::Close) {
+		std::lock_guard<std::mutex> guard(lock);
+		images.erase(request.image);
+	} else if (latch.IsSet()) {
+		request.respond(Status(ErrorCode::Degraded, "node '" + config.node_id + "' is out of service"));
+	} else if (request.kind == Request::Kind::Chunk) {
+		request.respond(Encode(DoChunk(request.body)));
+	} else {
+		request.respond(Encode(DoOpen(request.body, request.kind == Request::Kind::Open)));
+	}
+}
+
+wire::SnapshotOpenAnswer SnapshotServer::DoOpen(const std::string &body, bool keeps_log) {
 	auto request = wire::DecodeSnapshotOpenRequest(body);
 	if (!request.IsOk()) {
 		return RefuseOpen(request.GetStatus());
@@ -145,7 +160,7 @@ wire::SnapshotOpenAnswer SnapshotServer::DoOpen(const std::string &body) {
 		                                                    std::to_string(images.size()) + " snapshots already"));
 	}
 	answer.image = next_image++;
-	images[answer.image] = {std::move(image.Value()), clock.Now(), 0};
+	images[answer.image] = {std::move(image.Value()), clock.Now(), 0, keeps_log};
 	Log(LogLevel::Info, "node", "snapshot_opened",
 	    {{"image", std::to_string(answer.image)}, {"bytes", std::to_string(answer.bytes)}});
 	return answer;
@@ -204,7 +219,7 @@ raft::LogIndex SnapshotServer::HeldIndex(raft::GroupId group) const {
 	raft::LogIndex held = UINT64_MAX;
 	for (auto &entry : images) {
 		for (auto &position : entry.second.image->Positions()) {
-			if (position.group == group) {
+			if (position.group == group && entry.second.keeps_log) {
 				held = std::min(held, position.index);
 			}
 		}

@@ -1,4 +1,4 @@
-//! Serves images of this node's state to peers.
+//! Serves images of this node's state to peers, and to backups.
 #pragma once
 
 #include <condition_variable>
@@ -35,6 +35,10 @@ public:
 	//! Any thread; answers later. Overloaded when too many requests wait.
 	void Open(std::string body, transport::Responder respond);
 	void Chunk(std::string body, transport::Responder respond);
+	//! As Open, for a copy that no log continues: the log behind it may go.
+	void OpenForBackup(std::string body, transport::Responder respond);
+	//! Does not wait for it to be idle. Nothing happens when it is not open.
+	void Close(uint64_t image);
 
 	//! Lowest index of the group in an open image; UINT64_MAX = none is open.
 	raft::LogIndex HeldIndex(raft::GroupId group) const;
@@ -46,16 +50,20 @@ private:
 		std::unique_ptr<StateMachine::SnapshotImage> image;
 		MonotonicNs last_used = 0;
 		uint64_t bytes_served = 0;
+		bool keeps_log = true;
 	};
 	struct Request {
-		bool is_open = false;
+		enum class Kind : uint8_t { Open, OpenForBackup, Chunk, Close };
+		Kind kind = Kind::Open;
 		std::string body;
 		transport::Responder respond;
+		uint64_t image = 0; //! Close
 	};
 
 	void Push(Request request);
 	void Run();
-	wire::SnapshotOpenAnswer DoOpen(const std::string &body);
+	void Serve(Request &request);
+	wire::SnapshotOpenAnswer DoOpen(const std::string &body, bool keeps_log);
 	wire::SnapshotChunkAnswer DoChunk(const std::string &body);
 	void CloseIdle();
 

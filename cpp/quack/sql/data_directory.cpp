@@ -217,6 +217,7 @@ Result<std::unique_ptr<DataDirectory>> DataDirectory::Open(const std::string &pa
 	if (status.IsOk() && !directory->moving_to.empty()) {
 		status = directory->FinishQuarantine();
 	}
+	status = status.IsOk() ? directory->ReadRestored() : status;
 	for (auto &part : {directory->LogPath(), directory->CatalogPath(), directory->IncomingPath()}) {
 		if (status.IsOk()) {
 			status = MakeDirectory(part);
@@ -379,6 +380,26 @@ Status DataDirectory::ReadIdentity(const std::string &file_path, const std::stri
 		                                           ", this release reads format " + std::to_string(IDENTITY_FORMAT) +
 		                                           ": start the node with the release that wrote it, or give it an "
 		                                           "empty data_dir and let it join again");
+	}
+	return Status::Ok();
+}
+
+Status DataDirectory::ReadRestored() {
+	auto file_path = path + "/restored.json";
+	auto file = open(file_path.c_str(), O_RDONLY | O_CLOEXEC);
+	if (file < 0) {
+		return errno == ENOENT ? Status::Ok() : Failure("data_dir: cannot open", file_path);
+	}
+	auto text = ReadSmall(file);
+	close(file);
+	auto *document = json::yyjson_read(text.data(), text.size(), json::YYJSON_READ_NOFLAG);
+	auto *root = json::yyjson_doc_get_root(document);
+	restored_from = Member(root, "backup_id");
+	restored_index = json::yyjson_get_uint(json::yyjson_obj_get(root, "index"));
+	json::yyjson_doc_free(document);
+	if (restored_from.empty() || restored_index == 0) {
+		return Status(ErrorCode::Corruption, "'" + file_path + "' names no backup_id and index: empty data_dir '" +
+		                                         path + "' and run quack restore again");
 	}
 	return Status::Ok();
 }

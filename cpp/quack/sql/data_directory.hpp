@@ -13,8 +13,9 @@ namespace quack {
 namespace sql {
 
 //! Layout: LOCK (flock, holds the pid), identity.json, log/ (durable log), catalog/ (DuckDB file), incoming/
-//! (snapshots being received), quarantine/<UTC time>/ (what was damaged and moved aside, with a README.md). The lock is
-//! held while the object lives. Any thread.
+//! (snapshots being received), quarantine/<UTC time>/ (what was damaged and moved aside, with a README.md),
+//! restored.json (written by `quack restore`: which backup catalog/ holds). The lock is held while the object lives.
+//! Any thread.
 class DataDirectory {
 public:
 	//! What a damage costs the node.
@@ -38,6 +39,14 @@ public:
 	}
 	//! Disks under the same node id whose logs were damaged, oldest first: they never come back.
 	std::vector<uint64_t> Replaces() const;
+	//! The backup that `quack restore` put here and its position in the root group; empty and 0 without one. It counts
+	//! until the node has taken part in a cluster.
+	const std::string &RestoredFrom() const {
+		return restored_from;
+	}
+	uint64_t RestoredIndex() const {
+		return restored_index;
+	}
 	//! Moves catalog/ (and, for Damage::Log, log/) to a new directory in quarantine/ and returns its path. `what` goes
 	//! into the README.md there. Crash-safe: what was begun is finished by the next Open, and the old identity is given
 	//! up, durably, before its log goes. Nothing in the moved directories may be open.
@@ -73,6 +82,7 @@ private:
 	Status ReadIdentity(const std::string &file_path, const std::string &text);
 	Status WriteIdentity() const;
 	Status FinishQuarantine();
+	Status ReadRestored();
 
 	std::string path;
 	int lock_file;
@@ -80,6 +90,8 @@ private:
 	std::string node;
 	uint64_t incarnation = 0;
 	std::vector<uint64_t> replaces;
+	std::string restored_from;
+	uint64_t restored_index = 0;
 	//! In quarantine/: files are being moved there; empty = no move is under way.
 	std::string moving_to;
 	bool is_log_moving = false;

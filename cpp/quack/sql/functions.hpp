@@ -6,9 +6,11 @@
 namespace quack {
 namespace sql {
 
-//! CALL quack_node_start(json), quack_node_stop(), quack_checkpoint(), quack_transfer_leadership([node_id[, catalog]]),
-//! quack_member_add, _promote, _demote, _remove, _replace(node_id[, catalog]); each of the latter also as ..._outcome,
-//! which answers code and message instead of failing.
+//! CALL quack_node_start(json), quack_node_stop(), quack_checkpoint(), quack_restore_catalog(path, cluster_id),
+//! quack_backup_open([catalog]), quack_backup_read(image, offset, size[, catalog]), quack_backup_close(image[,
+//! catalog]), quack_transfer_leadership([node_id[, catalog]]), quack_member_add, _promote, _demote, _remove,
+//! _replace(node_id[, catalog]); each of the latter also as ..._outcome, which answers code and message instead of
+//! failing.
 void RegisterNodeFunctions(duckdb::ExtensionLoader &loader);
 
 //! quack_raft_status([catalog]), quack_state_hash([catalog]), quack_peers([catalog]), quack_members([catalog]),

@@ -2,11 +2,13 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <thread>
 
 #include "duckdb/common/exception/binder_exception.hpp"
 #include "duckdb/function/function_set.hpp"
 #include "duckdb/function/table_function.hpp"
+#include "quack/catalog/replicated_database.hpp"
 #include "quack/sql/node_runtime.hpp"
 #include "quack/sql/read_barrier.hpp"
 #include "quack/sql/remote_catalog.hpp"
@@ -23,6 +25,7 @@ namespace {
 
 constexpr MonotonicNs TRANSFER_TIMEOUT = 10 * NS_PER_SECOND;
 constexpr MonotonicNs MEMBER_TIMEOUT = 30 * NS_PER_SECOND;
+constexpr MonotonicNs BACKUP_BARRIER_TIMEOUT = 30 * NS_PER_SECOND;
 constexpr MonotonicNs CHECKPOINT_TIMEOUT = 300 * NS_PER_SECOND;
 
 using Arguments = duckdb::vector<Value>;
@@ -32,6 +35,8 @@ using Answers = std::vector<std::string>;
 struct Action {
 	std::string name;
 	std::vector<std::string> columns = {"result"};
+	//! Of columns that are not VARCHAR.
+	std::map<std::string, LogicalType> types;
 	std::function<Result<Answers>(duckdb::ClientContext &, const Arguments &)> run;
 	//! Arguments that may be followed by the name of an attached catalog; NOWHERE = only the node's own process.
 	size_t own_arguments = NOWHERE;
@@ -63,8 +68,9 @@ duckdb::unique_ptr<duckdb::FunctionData> BindAction(duckdb::ClientContext &conte
 	data->action = &input.info->Cast<ActionInfo>().action;
 	data->arguments = input.inputs;
 	for (auto &column : data->action->columns) {
+		auto type = data->action->types.find(column);
 		names.push_back(duckdb::Identifier(column));
-		return_types.push_back(LogicalType::VARCHAR);
+		return_types.push_back(type == data->action->types.end() ? LogicalType::VARCHAR : type->second);
 	}
 	if (data->action->own_arguments != Action::NOWHERE && data->arguments.size() > data->action->own_arguments) {
 		auto name = data->arguments.back();
@@ -115,7 +121,9 @@ Result<Answers> RunActionThere(duckdb::ClientContext &context, const ActionBindD
 			return Status(CodeNamed(code), row.GetValue(1).ToString() + " [quack:" + code + "]");
 		}
 		for (size_t i = 0; i < data.action->columns.size(); i++) {
-			answers.push_back(row.GetValue(2 + i).ToString());
+			auto value = row.GetValue(2 + i);
+			auto is_blob = value.type().id() == duckdb::LogicalTypeId::BLOB;
+			answers.push_back(is_blob ? duckdb::StringValue::Get(value) : value.ToString());
 		}
 	}
 	return answers;
@@ -134,7 +142,8 @@ void RunAction(duckdb::ClientContext &context, duckdb::TableFunctionInput &input
 	}
 	auto &answers = outcome.Value();
 	for (size_t i = 0; i < answers.size(); i++) {
-		output.data[i].SetValue(0, Value(answers[i]));
+		auto is_blob = output.data[i].GetType().id() == duckdb::LogicalTypeId::BLOB;
+		output.data[i].SetValue(0, is_blob ? Value::BLOB_RAW(answers[i]) : Value(answers[i]));
 	}
 	output.SetChildCardinality(answers.empty() ? 0 : 1);
 }
@@ -214,17 +223,14 @@ node::GroupStatus RootStatus(node::ConsensusEngine &engine) {
 	return node::GroupStatus();
 }
 
-//! Waits until what was applied here before the call would survive a crash without the log.
-Result<Answers> CheckpointAction(duckdb::ClientContext &context, const Arguments &) {
-	auto runtime = NodeRuntime::Get(*context.db);
-	auto &engine = runtime->Engine();
-	auto goal = RootStatus(engine).applied_index;
+//! Waits until a checkpoint covers the root group up to `goal`; returns where it stands.
+raft::LogIndex CheckpointTo(duckdb::ClientContext &context, node::RaftEngine &engine, raft::LogIndex goal) {
 	auto deadline = SystemClock().Now() + CHECKPOINT_TIMEOUT;
 	engine.RequestCheckpoint();
 	while (true) {
 		auto status = RootStatus(engine);
 		if (status.checkpoint_index >= goal) {
-			return Answers {"checkpoint at index " + std::to_string(status.checkpoint_index)};
+			return status.checkpoint_index;
 		}
 		if (status.degraded) {
 			ThrowCoded(Status(ErrorCode::Degraded, "no checkpoint: " + status.reason));
@@ -233,11 +239,106 @@ Result<Answers> CheckpointAction(duckdb::ClientContext &context, const Arguments
 			ThrowCoded(Status(ErrorCode::DeadlineExceeded,
 			                  "no checkpoint up to index " + std::to_string(goal) + " within " +
 			                      std::to_string(CHECKPOINT_TIMEOUT / NS_PER_SECOND) + " s; the newest is at index " +
-			                      std::to_string(status.checkpoint_index)));
+			                      std::to_string(status.checkpoint_index) +
+			                      (status.reason.empty() ? "" : ": " + status.reason)));
 		}
 		context.InterruptCheck();
 		std::this_thread::sleep_for(std::chrono::milliseconds(5));
 	}
+}
+
+//! Waits until what was applied here before the call would survive a crash without the log.
+Result<Answers> CheckpointAction(duckdb::ClientContext &context, const Arguments &) {
+	auto runtime = NodeRuntime::Get(*context.db);
+	auto &engine = runtime->Engine();
+	auto index = CheckpointTo(context, engine, RootStatus(engine).applied_index);
+	return Answers {"checkpoint at index " + std::to_string(index)};
+}
+
+Result<uint64_t> NumberArgument(const char *function, const Arguments &arguments, size_t position) {
+	auto text = TextOrEmpty(arguments, position);
+	uint64_t number = 0;
+	if (text.empty() || text.size() > 19 || text.find_first_not_of("0123456789") != std::string::npos) {
+		return Status(ErrorCode::InvalidArgument, std::string(function) + ": expected a number, got '" + text + "'");
+	}
+	for (auto digit : text) {
+		number = number * 10 + static_cast<uint64_t>(digit - '0');
+	}
+	return number;
+}
+
+//! An image number is good on the node that gave it: the name goes with it.
+std::string NameImage(const NodeRuntime &runtime, uint64_t image) {
+	return runtime.Config().node_id + "/" + std::to_string(image);
+}
+
+Result<uint64_t> FindImage(const char *function, const NodeRuntime &runtime, const Arguments &arguments) {
+	auto name = TextOrEmpty(arguments, 0);
+	auto prefix = runtime.Config().node_id + "/";
+	if (name.compare(0, prefix.size(), prefix) != 0) {
+		return Status(ErrorCode::NotFound, std::string(function) + ": image '" + name + "' is not open on node '" +
+		                                       runtime.Config().node_id +
+		                                       "'; the connection moved to another node: begin anew");
+	}
+	return NumberArgument(function, {Value(name.substr(prefix.size()))}, 0);
+}
+
+//! Everything committed before the call is in the image.
+Result<Answers> OpenBackupAction(duckdb::ClientContext &context, const Arguments &) {
+	auto runtime = NodeRuntime::Get(*context.db);
+	auto &engine = runtime->Engine();
+	auto status = WaitForRootGroup(engine, BACKUP_BARRIER_TIMEOUT);
+	if (!status.IsOk()) {
+		return status;
+	}
+	auto index_min = CheckpointTo(context, engine, RootStatus(engine).applied_index);
+	auto opened = OpenImage(engine, index_min);
+	if (!opened.IsOk()) {
+		return opened.GetStatus();
+	}
+	auto &image = opened.Value();
+	std::string positions;
+	for (auto &position : image.positions) {
+		positions += (positions.empty() ? "" : ", ") + std::string("{\"group\": ") + std::to_string(position.group) +
+		             ", \"index\": " + std::to_string(position.index) + ", \"term\": " + std::to_string(position.term) +
+		             "}";
+	}
+	return Answers {NameImage(*runtime, image.image), std::to_string(image.bytes), runtime->Config().cluster_id,
+	                runtime->Config().node_id,        QUACK_DUCKDB_VERSION,        "[" + positions + "]"};
+}
+
+Result<Answers> ReadBackupAction(duckdb::ClientContext &context, const Arguments &arguments) {
+	constexpr auto NAME = "quack_backup_read";
+	auto runtime = NodeRuntime::Get(*context.db);
+	auto image = FindImage(NAME, *runtime, arguments);
+	auto offset = NumberArgument(NAME, arguments, 1);
+	auto size = NumberArgument(NAME, arguments, 2);
+	for (auto argument : {&image, &offset, &size}) {
+		if (!argument->IsOk()) {
+			return argument->GetStatus();
+		}
+	}
+	auto data = ReadImage(runtime->Engine(), image.Value(), offset.Value(), size.Value());
+	if (!data.IsOk()) {
+		return data.GetStatus();
+	}
+	return Answers {std::move(data.Value())};
+}
+
+Result<Answers> CloseBackupAction(duckdb::ClientContext &context, const Arguments &arguments) {
+	auto runtime = NodeRuntime::Get(*context.db);
+	auto image = FindImage("quack_backup_close", *runtime, arguments);
+	if (!image.IsOk()) {
+		return image.GetStatus();
+	}
+	runtime->Engine().CloseImage(image.Value());
+	return Answers {"closed"};
+}
+
+Result<Answers> RestoreCatalogAction(duckdb::ClientContext &context, const Arguments &arguments) {
+	RefuseClients(context, "quack_restore_catalog");
+	ThrowUnlessOk(catalog::GiveToCluster(TextOrEmpty(arguments, 0), TextOrEmpty(arguments, 1)));
+	return Answers {"the catalog belongs to cluster '" + TextOrEmpty(arguments, 1) + "'"};
 }
 
 void Register(duckdb::ExtensionLoader &loader, const Action &action,
@@ -257,6 +358,7 @@ void RegisterForOperators(duckdb::ExtensionLoader &loader, const Action &action,
 	Action twin;
 	twin.name = action.name + OUTCOME_SUFFIX;
 	twin.columns = {"code", "message"};
+	twin.types = action.types;
 	twin.columns.insert(twin.columns.end(), action.columns.begin(), action.columns.end());
 	twin.run = [action](duckdb::ClientContext &context, const Arguments &arguments) -> Result<Answers> {
 		auto outcome = action.run(context, arguments);
@@ -289,6 +391,19 @@ void RegisterNodeFunctions(duckdb::ExtensionLoader &loader) {
 	Register(loader, OwnProcessAction("quack_node_start", StartNode), {{text}});
 	Register(loader, OwnProcessAction("quack_node_stop", StopNode), {{}});
 	Register(loader, OwnProcessAction("quack_checkpoint", CheckpointAction), {{}});
+	Register(loader, OwnProcessAction("quack_restore_catalog", RestoreCatalogAction), {{text, text}});
+	auto open_backup = OwnProcessAction("quack_backup_open", OpenBackupAction);
+	open_backup.columns = {"image", "bytes", "cluster_id", "node_id", "duckdb_version", "positions"};
+	open_backup.own_arguments = 0;
+	RegisterForOperators(loader, open_backup, {{}});
+	auto read_backup = OwnProcessAction("quack_backup_read", ReadBackupAction);
+	read_backup.columns = {"data"};
+	read_backup.types = {{"data", LogicalType::BLOB}};
+	read_backup.own_arguments = 3;
+	RegisterForOperators(loader, read_backup, {{text, text, text}});
+	auto close_backup = OwnProcessAction("quack_backup_close", CloseBackupAction);
+	close_backup.own_arguments = 1;
+	RegisterForOperators(loader, close_backup, {{text}});
 	Action transfer;
 	transfer.name = "quack_transfer_leadership";
 	transfer.columns = {"result", "leader_id"};

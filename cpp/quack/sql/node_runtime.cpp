@@ -120,6 +120,7 @@ node::RaftEngineConfig NodeRuntime::EngineConfig() const {
 	}
 	result.met = directory->Met();
 	result.replaces = directory->Replaces();
+	result.restored_from = directory->IsFormed() ? std::string() : directory->RestoredFrom();
 	result.save_met = [this](const std::map<std::string, uint64_t> &met) {
 		return directory->SaveMet(met);
 	};
@@ -186,6 +187,9 @@ Status NodeRuntime::Build() {
 	}
 	if (status.IsOk()) {
 		status = OpenReplica();
+	}
+	if (status.IsOk()) {
+		status = CheckRestored();
 	}
 	if (!status.IsOk()) {
 		return status;
@@ -297,6 +301,25 @@ Status NodeRuntime::CheckLogIsThere() const {
 	                  "' has taken part in its cluster with this data_dir: its votes are lost. Restore the log, or "
 	                  "empty the whole data_dir, start the node and run: quack cluster node replace " +
 	                  config.node_id);
+}
+
+//! What the other first members are told that this node holds.
+Status NodeRuntime::CheckRestored() const {
+	if (directory->IsFormed() || directory->RestoredFrom().empty()) {
+		return Status::Ok();
+	}
+	raft::LogIndex applied = 0;
+	for (auto &position : replica->Applied()) {
+		applied = position.group == raft::ROOT_GROUP ? position.index : applied;
+	}
+	if (applied == directory->RestoredIndex()) {
+		return Status::Ok();
+	}
+	return Status(ErrorCode::Corruption, "backup " + directory->RestoredFrom() + " was restored into data_dir '" +
+	                                         config.data_dir + "' at index " +
+	                                         std::to_string(directory->RestoredIndex()) +
+	                                         ", but its catalog stands at index " + std::to_string(applied) +
+	                                         ": empty the data_dir and run quack restore again");
 }
 
 void NodeRuntime::Shutdown() {

@@ -71,6 +71,7 @@ public:
 private:
 	Status Build();
 	Status CheckLogIsThere() const;
+	Status CheckRestored() const;
 	Status OpenLog();
 	Status OpenReplica();
 	bool HasPeers() const;

@@ -65,5 +65,19 @@ Result<std::string> ChangeMember(node::RaftEngine &engine, const node::MemberCha
 	return answer->Wait();
 }
 
+Result<node::BackupImage> OpenImage(node::RaftEngine &engine, raft::LogIndex index_min) {
+	using Image = Result<node::BackupImage>;
+	auto answer = std::make_shared<Answer<Image>>(Image(node::BackupImage()));
+	engine.OpenImage(index_min, [answer](Image image) { answer->Set(std::move(image)); });
+	return answer->Wait();
+}
+
+Result<std::string> ReadImage(node::RaftEngine &engine, uint64_t image, uint64_t offset, uint64_t size) {
+	using Text = Result<std::string>;
+	auto answer = std::make_shared<Answer<Text>>(Text(std::string()));
+	engine.ReadImage(image, offset, size, [answer](Text data) { answer->Set(std::move(data)); });
+	return answer->Wait();
+}
+
 } // namespace sql
 } // namespace quack

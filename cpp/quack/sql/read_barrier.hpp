@@ -16,5 +16,9 @@ Result<std::string> TransferLeadership(node::ConsensusEngine &engine, raft::Grou
 //! What has changed, or why nothing has.
 Result<std::string> ChangeMember(node::RaftEngine &engine, const node::MemberChange &change, MonotonicNs timeout);
 
+//! RaftEngine::OpenImage and ReadImage.
+Result<node::BackupImage> OpenImage(node::RaftEngine &engine, raft::LogIndex index_min);
+Result<std::string> ReadImage(node::RaftEngine &engine, uint64_t image, uint64_t offset, uint64_t size);
+
 } // namespace sql
 } // namespace quack

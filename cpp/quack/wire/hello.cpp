@@ -21,7 +21,8 @@ enum HelloField : uint32_t {
 	HELLO_HOST = 10,
 	HELLO_PORT = 11,
 	HELLO_MEMBERSHIP = 12,
-	HELLO_MET = 13,      //! repeated: name as length and bytes, incarnation as 8 bytes
+	HELLO_MET = 13, //! repeated: name as length and bytes, incarnation as 8 bytes
+	HELLO_RESTORED_FROM = 14,
 	HELLO_REPLACES = 64, //! repeated: incarnation as 8 bytes; an older release may skip it
 };
 
@@ -94,6 +95,9 @@ void DecodeHelloField(FieldReader &fields, Hello &hello) {
 	case HELLO_MET:
 		DecodeMet(fields, hello);
 		return;
+	case HELLO_RESTORED_FROM:
+		hello.restored_from = std::string(fields.Bytes());
+		return;
 	case HELLO_REPLACES:
 		DecodeReplaces(fields, hello);
 		return;
@@ -126,6 +130,9 @@ std::string EncodeHello(const Hello &hello) {
 		met.PutBytes(node.first);
 		met.PutU64(node.second);
 		writer.PutElement(HELLO_MET, body);
+	}
+	if (!hello.restored_from.empty()) {
+		writer.PutBytes(HELLO_RESTORED_FROM, hello.restored_from);
 	}
 	for (auto incarnation : hello.replaces) {
 		std::string body;

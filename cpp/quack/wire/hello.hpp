@@ -38,6 +38,8 @@ struct Hello {
 	//! Incarnations that the node's name had before and that never come back: their logs were damaged, and this disk
 	//! takes their place. Empty for a disk that replaces none.
 	std::vector<uint64_t> replaces;
+	//! A node whose cluster is being formed and that holds the state of a backup: which one. Empty otherwise.
+	std::string restored_from;
 	//! Effects are applied by DuckDB itself: only equal versions surely apply alike.
 	std::string duckdb_version;
 	uint64_t storage_version = 0;

@@ -218,6 +218,7 @@ TEST_CASE("golden bytes: an envelope, a hello and a forwarded proposal as writte
 TEST_CASE("a hello comes back equal; another hello version is refused in words") {
 	auto hello = SampleHello();
 	hello.replaces = {7, UINT64_MAX};
+	hello.restored_from = "a backup";
 	auto bytes = EncodeHello(hello);
 	auto decoded = DecodeHello(bytes);
 	REQUIRE(decoded.IsOk());
@@ -231,6 +232,7 @@ TEST_CASE("a hello comes back equal; another hello version is refused in words")
 	CHECK(decoded.Value().entry_format_max == 3);
 	CHECK(decoded.Value().capabilities == 3);
 	CHECK(decoded.Value().replaces == hello.replaces);
+	CHECK(decoded.Value().restored_from == "a backup");
 	bytes[0] = 2;
 	auto other = DecodeHello(bytes);
 	CHECK(other.GetStatus().Code() == ErrorCode::Incompatible);
