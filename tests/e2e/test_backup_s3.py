@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import socket
 import subprocess
 import sys
 import time
@@ -139,6 +140,27 @@ def test_a_scheduled_backup_that_fails_says_why(tmp_path: pathlib.Path) -> None:
         assert str(to) in node.log_tail(2000)
         assert node.stop() == 0
     assert MANIFEST not in [file.name for file in tmp_path.iterdir()]
+
+
+def test_a_node_stops_while_the_server_does_not_answer(tmp_path: pathlib.Path) -> None:
+    settings = {"backup": {"to": "s3://silent/x", "interval_ms": 1000}}
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        LocalCluster.create(tmp_path / "cluster", 1, settings=settings) as cluster,
+    ):
+        node = cluster.nodes[0]
+        node.environment = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "AWS_ACCESS_KEY_ID": "a",
+            "AWS_SECRET_ACCESS_KEY": "b",
+        }
+        cluster.start()
+        silent.settimeout(90)
+        asked, _ = silent.accept()
+        begun = time.monotonic()
+        assert node.stop(40) == 0
+        assert time.monotonic() - begun < 30
+        asked.close()
 
 
 def test_mistakes_in_the_schedule_are_found_with_their_lines(tmp_path: pathlib.Path) -> None:

@@ -24,6 +24,8 @@ _NAME_FORM = re.compile(r"\d{8}T\d{6}Z")
 _LOOK_S = 1.0
 #: A backup that failed is tried again after so long, if the interval is not shorter.
 _RETRY_S = 60.0
+#: A stopping node waits so long for the thread.
+_STOP_S = 5.0
 
 #: Gets the name of an event and its fields.
 Say = Callable[..., None]
@@ -111,9 +113,14 @@ class Scheduler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Give up a backup under way, leaving none of it, and wait for the end."""
+        """Give up a backup under way.
+
+        A request to a server that does not answer is not waited for: what it leaves has no manifest
+        and is removed by the next leader.
+        """
         self._stopped.set()
-        while self._thread.is_alive():
+        deadline = time.monotonic() + _STOP_S
+        while self._thread.is_alive() and time.monotonic() < deadline:
             self._session.interrupt()
             self._thread.join(0.2)
 
