@@ -200,7 +200,18 @@ private:
 		plan.notes[entry.node] = EncodeMemberRecord(record);
 	}
 
+	//! A removed leader answers nobody: its successor, which carried the wish out, is asked again.
+	bool WasRemoved() const {
+		return std::any_of(view.members.begin(), view.members.end(), [this](const MemberEntry &entry) {
+			return entry.record.name == change.name && entry.record.is_removed;
+		});
+	}
+
 	void Leave(bool is_removal) {
+		if (is_removal && member == nullptr && WasRemoved()) {
+			Done("node " + Quoted() + " is removed already");
+			return;
+		}
 		if (!IsMember()) {
 			return;
 		}

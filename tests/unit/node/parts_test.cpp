@@ -299,6 +299,32 @@ TEST_CASE("a lost disk's successor that was lost too gives way to the next; a li
 	CHECK(plan.status.Code() == ErrorCode::Conflict);
 }
 
+TEST_CASE("who asks again for a removal hears that it is done") {
+	raft::CoreStatus core;
+	core.self = 10;
+	core.membership.voters = {10, 11, 12};
+	core.committed_membership = core.membership;
+	MemberEntry gone;
+	gone.record = {"n3", 7, "h", 1, true};
+	gone.node = gone.record.Node();
+	MemberChange change;
+	change.action = MemberAction::Remove;
+	change.name = "n3";
+	auto plan = PlanMemberChange(change, {core, {gone}, std::nullopt, 0, NS_PER_SECOND});
+	REQUIRE_MESSAGE(plan.status.IsOk(), plan.status.ToString());
+	CHECK(plan.is_done);
+	CHECK(plan.words == "node 'n3' is removed already");
+
+	change.name = "n4";
+	plan = PlanMemberChange(change, {core, {gone}, std::nullopt, 0, NS_PER_SECOND});
+	CHECK(plan.status.Code() == ErrorCode::NotFound);
+
+	change.name = "n3";
+	change.action = MemberAction::Demote;
+	plan = PlanMemberChange(change, {core, {gone}, std::nullopt, 0, NS_PER_SECOND});
+	CHECK(plan.status.Code() == ErrorCode::NotFound);
+}
+
 TEST_CASE("membership history answers for indexes from its start on") {
 	MembershipHistory history;
 	raft::Membership first;
