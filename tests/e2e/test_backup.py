@@ -12,11 +12,13 @@ import sys
 import threading
 import time
 
+import duckdb
 import pytest
 import yaml
 
 from quack.backup.manifest import MANIFEST
 from quack.cluster.local import LocalCluster, LocalNode
+from quack.errors import code_of
 
 QUACK = [sys.executable, "-m", "quack"]
 
@@ -255,4 +257,55 @@ def test_one_node_is_restored_and_others_join_it(
         assert len({str(state_hash(cluster, node)) for node in cluster.nodes}) == 1
         session = cluster.connect()
         assert session.execute("SELECT count(*) FROM cp.rows").fetchone() == (20_000,)
+        session.close()
+
+
+def test_images_are_read_by_sql_bounded_and_closed(tmp_path: pathlib.Path) -> None:
+    with LocalCluster.create(tmp_path / "cluster", 1) as cluster:
+        cluster.start()
+        fill(cluster)
+        session = cluster.connect()
+
+        def ask(call: str) -> dict[str, object]:
+            found = session.execute(f"FROM {call}")
+            names = [column[0] for column in found.description]
+            return dict(zip(names, found.fetchone(), strict=True))
+
+        def refusal(call: str) -> str | None:
+            with pytest.raises(duckdb.Error) as caught:
+                ask(call)
+            return code_of(caught.value)
+
+        opened = ask("quack_backup_open('cp')")
+        image, size = opened["image"], int(str(opened["bytes"]))
+        data = b""
+        while len(data) < size:
+            row = ask(f"quack_backup_read('{image}', '{len(data)}', '1000000', 'cp')")
+            data += row["data"]
+        assert len(data) == size and data[8:12] == b"DUCK"
+        end = ask(f"quack_backup_read('{image}', '{size}', '10', 'cp')")
+        assert end["data"] == b""
+        past = f"quack_backup_read('{image}', '{size + 1}', '10', 'cp')"
+        assert refusal(past) == "invalid_argument"
+        assert refusal(f"quack_backup_read('{image}', 'x', '10', 'cp')") == "invalid_argument"
+        assert refusal("quack_backup_read('n7/5', '0', '10', 'cp')") == "not_found"
+        # A follower that needs an image must not find all places taken for long.
+        images = [image]
+        while True:
+            try:
+                images.append(ask("quack_backup_open('cp')")["image"])
+            except duckdb.Error as error:
+                assert code_of(error) == "overloaded"
+                break
+        assert len(images) == 4
+        folder = cluster.folder / "n0" / "data" / "catalog"
+        assert len(list(folder.glob("*.snapshot.*"))) == 4
+        for one in images:
+            ask(f"quack_backup_close('{one}', 'cp')")
+        deadline = time.monotonic() + 30
+        while list(folder.glob("*.snapshot.*")):
+            assert time.monotonic() < deadline, "the copies are gone with the images"
+            time.sleep(0.05)
+        assert refusal(f"quack_backup_read('{image}', '0', '10', 'cp')") == "not_found"
+        assert ask("quack_backup_open('cp')")["image"] not in images
         session.close()

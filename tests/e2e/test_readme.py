@@ -55,7 +55,8 @@ def test_shell_commands(tmp_path):
         if not line.startswith("python -m quack"):
             continue
         if any(
-            f" {word} " in line for word in ("dev", "node", "status", "cluster", "doctor", "log", "backup", "restore")
+            f" {word} " in line
+            for word in ("dev", "node", "status", "cluster", "doctor", "log", "backup", "restore")
         ):
             continue
         words = line.replace("/tmp/", f"{tmp_path}/").split()

@@ -159,6 +159,11 @@ std::vector<transport::PeerAddress> MemberDirectory::PeerAddresses() const {
 			result[member.node_id] = {member.node_id, member.host, member.port};
 		}
 	}
+	if (!is_formed) {
+		for (auto &door : doors) {
+			result[door.first] = door.second;
+		}
+	}
 	for (auto &entry : records) {
 		auto node = raft::NO_NODE;
 		auto current = CurrentOf(entry.second.name, node);
@@ -516,6 +521,11 @@ Status MemberDirectory::CheckBeforeJoin(const wire::Hello &remote, const raft::M
 		join_membership = membership;
 		Learn(membership);
 		return Status::Ok();
+	}
+	for (auto &entry : RecordsOf(membership)) {
+		if (Lists(membership, entry.first)) {
+			doors[entry.second.name] = entry.second.Address();
+		}
 	}
 	for (auto &entry : RecordsOf(membership)) {
 		auto is_own_name = entry.second.name == config.node_id && Lists(membership, entry.first);

@@ -61,7 +61,8 @@ public:
 	raft::NodeId IdOf(const std::string &name) const;
 	//! Whether a message of `node` may come from the peer of that name.
 	bool MaySpeakFor(const std::string &name, raft::NodeId node) const;
-	//! Whom to dial: members and, until this node is one itself, everybody in its file.
+	//! Whom to dial: members and, until this node is one itself, everybody in its file and every member that one of
+	//! them told of, so that it knocks where it is heard.
 	std::vector<transport::PeerAddress> PeerAddresses() const;
 	//! Members and their places; this node included.
 	std::vector<MemberEntry> Members() const;
@@ -132,6 +133,8 @@ private:
 	std::set<std::string> confirmed;
 	std::optional<raft::Membership> join_membership;
 	std::string join_refusal;
+	//! Addresses of the members, as those that refused this node told them; the last word per name.
+	std::map<std::string, transport::PeerAddress> doors;
 	std::string told_removed;
 };
 

@@ -407,6 +407,30 @@ TEST_CASE("a node that knocks at one follower alone is let in through that follo
 	CHECK(WaitUntil([&] { return cluster.StatusOf(3).voters.size() == 4; }));
 }
 
+TEST_CASE("a lost disk's successor whose file names no living member is found, because they dial its name") {
+	FormingCluster cluster(4, 3);
+	for (size_t i = 0; i < 3; i++) {
+		cluster.Start(i);
+	}
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader != SIZE_MAX);
+	auto lost = (leader + 1) % 3;
+	auto name = cluster.nodes[lost]->name;
+	auto stranger = cluster.nodes[3]->config.members.back();
+	cluster.Kill(lost);
+	cluster.LoseDisk(lost);
+	auto &members = cluster.nodes[lost]->config.members;
+	members.erase(std::remove_if(members.begin(), members.end(), [&](auto &member) { return member.node_id != name; }),
+	              members.end());
+	stranger.incarnation = 0; // of a node that does not run
+	members.push_back(stranger);
+	cluster.Start(lost);
+	cluster.WaitForWords(lost, "quack cluster node replace " + name);
+	cluster.Must(leader, MemberAction::Replace, name);
+	cluster.Must(leader, MemberAction::Replace, name);
+	CHECK(WaitUntil([&] { return cluster.RoleOf(leader, name) == "voter+removed"; }));
+}
+
 TEST_CASE("first members start at the state of one backup, and only of one; who joins later gets it from them") {
 	std::vector<std::string> values;
 	FormingCluster cluster(4, 3);
