@@ -42,8 +42,8 @@ struct MemberView {
 
 struct MemberPlan {
 	//! NotFound, AlreadyExists, InvalidArgument: the wish cannot be fulfilled. Unavailable: not now (a member is not
-	//! heard of or too far behind, or the group would lose its quorum). Conflict: not while another change is under way,
-	//! or the disk to be replaced is heard of. Each with the fix.
+	//! heard of or too far behind, or the group would lose its quorum). Conflict: not while another change is under
+	//! way, or the disk to be replaced is heard of. Each with the fix.
 	Status status;
 	//! Nothing to do: `words` say why.
 	bool is_done = false;
