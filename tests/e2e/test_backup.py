@@ -107,6 +107,7 @@ def fill(cluster: LocalCluster) -> None:
     session.close()
 
 
+@pytest.mark.timeout(600)
 def test_a_backup_under_writes_is_verified_and_restored_into_a_new_cluster(
     tmp_path: pathlib.Path,
 ) -> None:
