@@ -258,6 +258,7 @@ public:
 		bool is_write = statements.size() == 1 && IsWrite(*statements[0]);
 		// A script commits several times: one id cannot stand for it, and it is never repeated.
 		bool repeats = autocommit && statements.size() == 1 && !execution.options.describe_only;
+		is_single = statements.size() == 1;
 		if (!repeats) {
 			End(Attempt(std::move(statements)));
 			return;
@@ -360,7 +361,23 @@ private:
 		}
 	}
 
+	//! The attempt that ended now committed, whatever its statement says: an interrupt, of a user or of a node that
+	//! stops, came too late for a COMMIT that was waiting.
+	bool HasCommitted() const {
+		auto commit = SessionState::Get(*session.Connection().context).LastCommit();
+		return is_single && commit && commit->request_id == walk.Id() && commit->status.IsOk();
+	}
+
 	void End(std::optional<ErrorResponse> error) {
+		if (error && HasCommitted()) {
+			if (execution.Restart()) {
+				AnswerCommitted(execution);
+				return;
+			}
+			error = CodedError(Status(ErrorCode::OutcomeUnknown,
+			                          "the statement was stopped after it had been proposed; ask for its outcome"));
+			error->extra_info.emplace_back(EXTRA_INFO_TOKEN, catalog::RequestIdToString(walk.Id()));
+		}
 		if (error) {
 			execution.Fail(std::move(*error));
 		} else {
@@ -385,6 +402,7 @@ private:
 	Session &session;
 	QueryExecution &execution;
 	const bool autocommit;
+	bool is_single = false; //! not a script
 	AttemptWalk walk;
 	Prng prng;
 	MonotonicNs retry_until;

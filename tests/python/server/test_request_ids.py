@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import secrets
 import threading
+import uuid
 
 import pytest
 import quack_wire as wire
@@ -193,3 +196,41 @@ def test_outcomes_survive_restart_and_leader_change(trio, sessions):
     session = leader.session()
     assert outcome(session, written) == ("committed", "")
     assert outcome(session, never) == ("not_committed", "cancelled")
+
+
+def test_a_cancelled_commit_tells_the_truth(sessions):
+    """COMMIT that is stopped while it waits: whoever hears that nothing was committed can rely on it."""
+    chance = random.Random(11)
+    session = sessions[0]
+    cancelling = session.open_http()
+    seen = {"committed": 0, "stopped": 0}
+    for number in range(100):
+        session.query("BEGIN")
+        session.query(f"INSERT INTO named VALUES ({1000 + number}, 0)")
+        request_id, query_uuid = fresh_id(session), uuid.uuid4().int >> 1
+
+        def cancel(query_uuid: int = query_uuid) -> None:
+            with contextlib.suppress(wire.QuackError):
+                session.cancel(query_uuid, cancelling)
+
+        timer = threading.Timer(chance.uniform(0, 0.006), cancel)
+        timer.start()
+        told = "committed"
+        try:
+            session.prepare(
+                "COMMIT", query_uuid=query_uuid, headers={"X-Quack-Request-Id": request_id}
+            )
+        except wire.QuackError as error:
+            told = error.code
+        timer.join()
+        with contextlib.suppress(wire.QuackError):
+            session.query("ROLLBACK")
+        ((there,),) = session.query(f"SELECT count(*) FROM named WHERE i = {1000 + number}")
+        assert outcome(sessions[1], request_id)[0] == ("committed" if there else "not_committed")
+        if told in ("committed", "cancelled"):
+            assert there == (told == "committed"), (number, told)
+        else:
+            assert told == "outcome_unknown", told
+        seen["committed" if told == "committed" else "stopped"] += 1
+    assert sum(seen.values()) == 100
+    cancelling.close()
