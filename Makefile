@@ -18,6 +18,9 @@ CHANGES ?= 100
 STRESS_SECONDS ?= 6
 STATEMENTS ?= 150
 TESTS ?= tests/python tests/e2e
+# Test files run in so many processes at once; a node waits more than it works.
+WORKERS ?= 2
+PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile
 
 BUILD := build/cmake
 CORE := build/core
@@ -65,7 +68,7 @@ test-tsan: build/.deps ## The same tests with ThreadSanitizer
 
 test: build test-core ## Every test: C++ layers, simulator, extension, real clusters
 	@cmake --build $(BUILD) -j $(JOBS) --target quack_catalog_test
-	@$(PY) -m pytest $(TESTS)
+	@$(PYTEST) $(TESTS)
 
 stress: SEEDS = 40
 stress: build ## Random concurrent writers and DDL on three replicas of the catalog: SEEDS=40 FIRST_SEED=1 STRESS_SECONDS=6
@@ -127,7 +130,7 @@ test-release: deps ## The tests of `make test` that load the extension, against 
 	@cmake --build $(RELEASE) -j $(JOBS) --target quack_impl quack_catalog_test
 	@QUACK_EXTENSION=$(CURDIR)/$(RELEASE)/native/quack.duckdb_extension \
 		QUACK_CATALOG_TEST_EXTENSION=$(CURDIR)/$(RELEASE)/catalog_test/quack.duckdb_extension \
-		$(PY) -m pytest $(TESTS)
+		$(PYTEST) $(TESTS)
 
 clean: ## Remove everything that was built in the tree
 	@rm -rf build python/quack/_native

@@ -28,22 +28,54 @@ class GeneratedNode:
     config_file: pathlib.Path
 
 
+#: Below the range from which the kernel takes the ports of outgoing connections, so that a node
+#: that restarts finds its port free. The variable QUACK_PORT_RANGE ("LOW-HIGH") names another one.
+DEFAULT_PORT_RANGE = "12000-29999"
+
+_handed_out: set[int] = set()
+
+
+def _port_range() -> range:
+    text = os.environ.get("QUACK_PORT_RANGE", DEFAULT_PORT_RANGE)
+    low, dash, high = text.partition("-")
+    if dash and low.isdecimal() and high.isdecimal() and 1024 <= int(low) <= int(high) <= 65535:
+        return range(int(low), int(high) + 1)
+    raise ConfigError(
+        [
+            f"QUACK_PORT_RANGE is '{text}'; expected LOW-HIGH, both from 1024 to 65535, as in"
+            f" {DEFAULT_PORT_RANGE}"
+        ]
+    )
+
+
 def free_ports(count: int) -> list[int]:
     """Return ``count`` distinct loopback ports that were free a moment ago.
 
-    They lie below the range from which the kernel takes the ports of outgoing connections, so that
-    a node that restarts finds its port free.
+    A process is handed each port once, as long as there are others: a node that is down keeps its
+    own. Raises ConfigError when the range of ports is no range, or has too few that are free.
     """
+    ports = _port_range()
+    start = secrets.randbelow(len(ports))
+    order = [ports[(start + i) % len(ports)] for i in range(len(ports))]
+    order.sort(key=lambda port: port in _handed_out)
     found: list[int] = []
-    while len(found) < count:
-        port = 12_000 + secrets.randbelow(18_000)
+    for port in order:
+        if len(found) == count:
+            break
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in found:
-            found.append(port)
+        found.append(port)
+    if len(found) < count:
+        raise ConfigError(
+            [
+                f"{count} free ports are needed, and {ports[0]}-{ports[-1]} has {len(found)};"
+                " set QUACK_PORT_RANGE to another range"
+            ]
+        )
+    _handed_out.update(found)
     return found
 
 

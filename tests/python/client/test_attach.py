@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import socket
 import time
 
 import duckdb
@@ -11,6 +10,7 @@ import pytest
 
 import quack
 from quack.certs import CertificateAuthority
+from quack.cluster.bootstrap import free_ports
 from quack.cluster.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -21,9 +21,7 @@ def attach(session: duckdb.DuckDBPyConnection, path: str, options: str) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -17,15 +16,14 @@ from typing import Any
 import quack_wire as wire
 
 from quack.certs import CertificateAuthority
+from quack.cluster.bootstrap import free_ports
 
 HOST = pathlib.Path(__file__).parent / "node_host.py"
 TOKEN = "server-test-token"
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = 30) -> Any:
