@@ -159,7 +159,7 @@ class DeadlineExceededError(StatementError):
 
 
 class CancelledError(StatementError):
-    """Interrupted or given up; nothing was committed."""
+    """Interrupted; nothing was committed."""
 
     code, retry = "cancelled", "statement"
 

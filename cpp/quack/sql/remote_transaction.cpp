@@ -155,8 +155,8 @@ void RemoteStream::Fetch(ClientContext &context) {
 	}
 	Finish();
 	if (attempt.retry && !attempt.is_error) {
-		throw TransactionException("node %s went away in the middle of a result (%s); run the query again", node,
-		                           attempt.transport.Message());
+		throw TransactionException("node %s went away in the middle of a result (%s); run the query again%s", node,
+		                           attempt.transport.Message(), CodeTag(ErrorCode::Unavailable));
 	}
 	RemoteTransaction::ThrowFailure(attempt, "the query");
 }

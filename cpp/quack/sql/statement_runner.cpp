@@ -231,6 +231,10 @@ void AnswerCommitted(QueryExecution &execution) {
 	execution.Finish();
 }
 
+constexpr const char *GIVEN_UP =
+    "the transaction was rolled back: its outcome was asked for before it reached the log, and "
+    "the log decided that it never commits; repeat it under a new request id";
+
 void WaitBeforeRetry(uint32_t losses, Prng &prng) {
 	auto limit = std::min(RETRY_DELAY_MAX, RETRY_DELAY_MIN << std::min<uint32_t>(losses, 10));
 	std::this_thread::sleep_for(std::chrono::nanoseconds(prng.Next() % static_cast<uint64_t>(limit)));
@@ -379,10 +383,18 @@ private:
 			error->extra_info.emplace_back(EXTRA_INFO_TOKEN, catalog::RequestIdToString(walk.Id()));
 		}
 		if (error) {
-			execution.Fail(std::move(*error));
+			execution.Fail(WasGivenUp() ? CodedError(Status(ErrorCode::Conflict, GIVEN_UP)) : std::move(*error));
 		} else {
 			execution.Finish();
 		}
+	}
+
+	//! The log decided that this id never commits, because somebody asked for its outcome first. No attempt under the
+	//! id's walk goes on after that, so whoever sent it may begin anew under another id, as after a conflict. The node
+	//! itself must not: it would go on along a walk whose end others have been told.
+	bool WasGivenUp() const {
+		auto commit = SessionState::Get(*session.Connection().context).LastCommit();
+		return commit && commit->request_id == walk.Id() && commit->status.Code() == ErrorCode::Cancelled;
 	}
 
 	//! Empty when the attempt succeeded.
@@ -462,6 +474,11 @@ ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, 
 		if (!closed.empty()) {
 			return CodedError(
 			    Status(ErrorCode::Unavailable, "the statement was stopped, nothing of it was committed: " + closed));
+		}
+		if (!execution.IsCancelled()) {
+			// Nobody asked for it: it was meant for the transaction before, which ended in the same moment.
+			return CodedError(Status(ErrorCode::Conflict, "the statement was stopped for the transaction before it in "
+			                                              "this session; nothing of it was committed, repeat it"));
 		}
 		return CodedError(Status(ErrorCode::Cancelled, "the statement was interrupted; nothing of it was committed"));
 	}

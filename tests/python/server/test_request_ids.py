@@ -68,7 +68,7 @@ def test_repetition_on_another_node_counts_once(sessions):
 
 
 def test_asking_settles_what_never_came(sessions):
-    """Not committed is final: the request that arrives later is refused, on every node."""
+    """Not committed is final: the request that arrives later is refused on every node, to be begun anew."""
     request_id = fresh_id(sessions[0])
     assert outcome(sessions[1], request_id) == ("not_committed", "cancelled")
     for session in sessions:
@@ -76,7 +76,7 @@ def test_asking_settles_what_never_came(sessions):
             session.query(
                 "INSERT INTO named VALUES (3, 3)", headers={"X-Quack-Request-Id": request_id}
             )
-        assert caught.value.code == "cancelled"
+        assert caught.value.code == "conflict"
         assert outcome(session, request_id) == ("not_committed", "cancelled")
     assert sessions[0].query("SELECT count(*) FROM named WHERE i = 3") == [(0,)]
 
@@ -100,7 +100,7 @@ def test_asking_races_with_the_request(sessions):
             )
             written = True
         except wire.QuackError as error:
-            assert error.code == "cancelled", error
+            assert error.code == "conflict", error
             written = False
         asking.join()
         ((there,),) = sessions[2].query(
@@ -120,7 +120,7 @@ def test_explicit_commit_is_settled_too(sessions):
     assert outcome(sessions[1], request_id) == ("not_committed", "cancelled")
     with pytest.raises(wire.QuackError) as caught:
         session.query("COMMIT", headers={"X-Quack-Request-Id": request_id})
-    assert caught.value.code == "cancelled"
+    assert caught.value.code == "conflict"
     request_id = fresh_id(sessions[1])
     session.query("BEGIN")
     session.query("INSERT INTO named VALUES (4, 4)")
