@@ -202,7 +202,7 @@ void RunHealthy(const Arguments &arguments, Summary &summary) {
 	batch.coverage.ForEach([&](const char *name, uint64_t value) {
 		std::printf(" %s=%llu", name, static_cast<unsigned long long>(value));
 		// A large batch that never does something cannot speak about it.
-		if (value == 0 && batch.seeds_done >= 200) {
+		if (value == 0 && batch.seeds_done >= 400) {
 			std::printf("(!)");
 			summary.Fail(13);
 		}

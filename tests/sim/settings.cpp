@@ -67,7 +67,8 @@ void DrawNetwork(Prng &prng, Settings &s) {
 void DrawNodeFaults(Prng &prng, Settings &s) {
 	MonotonicNs timeout = s.config.election_timeout;
 	s.crash_interval = Interval(prng, 60, timeout, timeout * 8);
-	s.downtime_max = timeout * Pick<MonotonicNs>(prng, {1, 3, 6}) / Pick<MonotonicNs>(prng, {1, 1, 10});
+	auto downtime = timeout * Pick<MonotonicNs>(prng, {1, 3, 6}); // one draw per statement: the order is then defined
+	s.downtime_max = downtime / Pick<MonotonicNs>(prng, {1, 1, 10});
 	s.process_crash_percent = Pick<uint32_t>(prng, {0, 30, 100});
 	s.leader_strike_percent = Pick<uint32_t>(prng, {0, 0, 0, 50, 95});
 	s.leader_strike_delay_max = s.delay_max * Pick<MonotonicNs>(prng, {2, 6, 20});
