@@ -3,87 +3,130 @@
 #include <algorithm>
 
 #include "quack/common/check.hpp"
+#include "quack/node/group_start.hpp"
+#include "quack/storage/log_scan.hpp"
+#include "quack/storage/segmented_log.hpp"
 
 namespace quack {
 namespace sim {
 
-std::optional<raft::Term> LogImage::TermAt(raft::LogIndex index) const {
-	if (index == base.index) {
-		return base.term;
-	}
-	if (index < base.index || index > LastIndex()) {
-		return std::nullopt;
-	}
-	return entries[index - base.index - 1].term;
-}
+namespace {
 
-bool LogImage::Holds(raft::LogIndex index, raft::Term term) const {
-	return index < base.index || TermAt(index) == term;
-}
+constexpr const char *LOG_DIRECTORY = "/log";
+//! The smallest there may be, so that short runs open and release many.
+constexpr uint64_t SEGMENT_BYTES = 16 << 10;
+//! Changing calls of one recovery at most, or nearly so.
+constexpr uint64_t RECOVERY_CALLS_MAX = 8;
 
-void LogImage::Apply(const LogWrite &write, size_t entry_limit) {
-	if (write.hard_state) {
-		hard_state = *write.hard_state;
-	}
-	if (entry_limit > 0) {
-		raft::LogIndex first = write.entries.front().index;
-		QUACK_CHECK(first > base.index && first <= LastIndex() + 1, "appended entries leave no gap");
-		entries.resize(first - base.index - 1);
-		entries.insert(entries.end(), write.entries.begin(),
-		               write.entries.begin() + static_cast<ptrdiff_t>(entry_limit));
-	}
-	if (entry_limit < write.entries.size()) {
-		return;
-	}
-	if (write.reset) {
-		base = *write.reset;
-		entries.clear();
-	}
-	if (write.truncate_prefix && write.truncate_prefix->index > base.index) {
-		QUACK_CHECK(write.truncate_prefix->index <= LastIndex(), "a prefix ends inside the log");
-		auto count = static_cast<ptrdiff_t>(write.truncate_prefix->index - base.index);
-		entries.erase(entries.begin(), entries.begin() + count);
-		base = *write.truncate_prefix;
-	}
-}
+} // namespace
 
-SimDisk::SimDisk(const raft::SnapshotMeta &start) {
+SimDisk::SimDisk(const DiskOptions &options_p, const raft::SnapshotMeta &start, ViolationSink &sink_p)
+    : options(options_p), sink(sink_p), files(std::make_unique<storage::FaultFileSystem>(options_p.seed)) {
 	written.base = start;
 	synced.base = start;
+	Open();
+	Check(log->CreateGroup(raft::ROOT_GROUP, start), "create the group");
+	Check(log->Sync(), "sync");
+}
+
+void SimDisk::Report(const std::string &message) const {
+	sink.Report("log", message);
+}
+
+void SimDisk::Check(const Status &status, const char *what) {
+	if (!status.IsOk()) {
+		Report(std::string("the log does not ") + what + ": " + status.ToString());
+	}
+}
+
+void SimDisk::Open() {
+	storage::LogOptions log_options;
+	log_options.directory = LOG_DIRECTORY;
+	log_options.segment_bytes = SEGMENT_BYTES;
+	log_options.cache_bytes = options.cache_bytes;
+	log_options.spare_segments_max = options.spare_segments_max;
+	log_options.prepare_in_background = false;
+	auto opened = storage::OpenSegmentedLog(*files, log_options);
+	if (opened.IsOk()) {
+		log = std::move(opened.Value());
+	} else if (!files->IsStopped()) {
+		Report("the log does not open: " + opened.GetStatus().ToString());
+	}
+}
+
+// ---- reading -------------------------------------------------------------------------------------------------------
+
+raft::LogIndex SimDisk::FirstIndex() const {
+	auto first = log->Reader(raft::ROOT_GROUP).FirstIndex();
+	if (options.has_oracle && first != written.base.index + 1) {
+		Report("the log starts at index " + std::to_string(first) + " instead of " +
+		       std::to_string(written.base.index + 1));
+	}
+	return first;
+}
+
+raft::LogIndex SimDisk::LastIndex() const {
+	auto last = log->Reader(raft::ROOT_GROUP).LastIndex();
+	if (options.has_oracle && last != written.LastIndex()) {
+		Report("the log ends at index " + std::to_string(last) + " instead of " + std::to_string(written.LastIndex()));
+	}
+	return last;
 }
 
 Result<raft::Term> SimDisk::TermAt(raft::LogIndex index) const {
-	auto term = written.TermAt(index);
-	if (!term) {
-		return Status(ErrorCode::NotFound, "index " + std::to_string(index) + " is not in the simulated log");
+	auto term = log->Reader(raft::ROOT_GROUP).TermAt(index);
+	auto expected = written.TermAt(index);
+	if (options.has_oracle && (term.IsOk() != expected.has_value() || (term.IsOk() && term.Value() != *expected))) {
+		Report("the log answers " + (term.IsOk() ? std::to_string(term.Value()) : term.GetStatus().ToString()) +
+		       " for the term of index " + std::to_string(index));
 	}
-	return *term;
+	return term;
 }
 
 Result<std::vector<raft::Entry>> SimDisk::Entries(raft::LogIndex begin, raft::LogIndex end, size_t bytes_max) const {
-	if (begin <= written.base.index) {
-		return Status(ErrorCode::NotFound, "entries from " + std::to_string(begin) + " are compacted");
+	auto read = log->Reader(raft::ROOT_GROUP).Entries(begin, end, bytes_max);
+	if (!read.IsOk() || !options.has_oracle) {
+		return read;
 	}
-	QUACK_CHECK(begin <= end && end <= written.LastIndex() + 1, "the range lies inside the log");
-	std::vector<raft::Entry> result;
-	size_t bytes = 0;
-	for (auto index = begin; index < end; index++) {
-		result.push_back(written.entries[index - written.base.index - 1]);
-		bytes += result.back().payload->size();
-		if (bytes >= bytes_max) {
+	auto next = begin;
+	for (auto &entry : read.Value()) {
+		if (next <= written.base.index || next > written.LastIndex() ||
+		    !SameEntry(entry, written.entries[next - written.base.index - 1])) {
+			Report("the log reads another entry at index " + std::to_string(next) + " than was written");
 			break;
 		}
+		next++;
 	}
-	return result;
+	return read;
 }
 
+// ---- writing -------------------------------------------------------------------------------------------------------
+
 uint64_t SimDisk::Write(LogWrite write) {
+	if (write.hard_state || !write.entries.empty()) {
+		storage::GroupAppend append;
+		append.hard_state = write.hard_state;
+		append.entries = write.entries;
+		Check(log->Append({append}), "take an append");
+	}
+	if (write.reset) {
+		Check(log->Reset(raft::ROOT_GROUP, *write.reset), "start again at a snapshot");
+	}
+	if (write.truncate_prefix) {
+		Check(log->TruncatePrefix(raft::ROOT_GROUP, *write.truncate_prefix), "forget a prefix");
+	}
 	written.Apply(write);
 	unsynced.push_back(std::move(write));
 	return ++written_seq;
 }
 
+void SimDisk::Sync() {
+	Check(log->Sync(), "sync");
+	durable_seq = written_seq;
+}
+
 void SimDisk::CompleteSync(uint64_t seq) {
+	QUACK_CHECK(seq <= durable_seq, "only what is durable is announced");
 	while (synced_seq < seq) {
 		synced.Apply(unsynced.front());
 		unsynced.pop_front();
@@ -91,41 +134,135 @@ void SimDisk::CompleteSync(uint64_t seq) {
 	}
 }
 
+// ---- crash and recovery --------------------------------------------------------------------------------------------
+
+LogImage SimDisk::ReadImage() {
+	LogImage image;
+	auto groups = log->Recovered();
+	if (groups.size() != 1 || groups.front().group != raft::ROOT_GROUP) {
+		Report("recovery found " + std::to_string(groups.size()) + " groups instead of one");
+		return image;
+	}
+	auto &group = groups.front();
+	image.hard_state = group.hard_state;
+	image.base = group.snapshot;
+	auto entries = log->Reader(raft::ROOT_GROUP).Entries(group.first_index, group.last_index + 1, SIZE_MAX);
+	Check(entries.GetStatus(), "read what it recovered");
+	if (entries.IsOk()) {
+		image.entries = std::move(entries.Value());
+	}
+	return image;
+}
+
+std::optional<size_t> SimDisk::Explain(const LogImage &found) const {
+	LogImage state = synced;
+	auto durable_count = static_cast<size_t>(durable_seq - synced_seq);
+	for (size_t i = 0; i < durable_count; i++) {
+		state.Apply(unsynced[i]);
+	}
+	if (state.SameAs(found)) {
+		return durable_count;
+	}
+	for (size_t i = durable_count; i < unsynced.size(); i++) {
+		for (size_t limit = 0; limit <= unsynced[i].entries.size(); limit++) {
+			state.Apply(unsynced[i], limit);
+			if (state.SameAs(found)) {
+				return limit == unsynced[i].entries.size() ? i + 1 : i;
+			}
+		}
+	}
+	return std::nullopt;
+}
+
+void SimDisk::Reopen(Prng &prng) {
+	log.reset();
+	while (!log) {
+		bool interrupted = prng.Chance(options.recovery_crash_percent, 100);
+		if (interrupted) {
+			files->StopAfter(1 + prng.Below(RECOVERY_CALLS_MAX));
+		}
+		Open();
+		files->StopAfter(0);
+		if (files->IsStopped()) {
+			counters.recoveries_interrupted++;
+			log.reset();
+			files->PowerCut();
+		} else if (!log) {
+			return;
+		}
+	}
+}
+
 size_t SimDisk::Crash(CrashKind kind, Prng &prng) {
-	size_t survivors = unsynced.size();
-	if (kind == CrashKind::PowerLoss && survivors > 0) {
-		// Half of the time everything unsynced is gone, else the page cache reached the disk up to some point.
-		survivors = prng.Chance(1, 2) ? 0 : prng.Below(survivors + 1);
+	if (kind == CrashKind::PowerLoss) {
+		files->PowerCut();
+	} else {
+		files->EndProcess();
 	}
-	size_t lost = unsynced.size() - survivors;
-	for (size_t i = 0; i < survivors; i++) {
-		synced.Apply(unsynced[i]);
+	auto interrupted_before = counters.recoveries_interrupted;
+	Reopen(prng);
+	if (!log) {
+		return 0;
 	}
-	if (lost > 0 && !unsynced[survivors].entries.empty() && prng.Chance(1, 2)) {
-		synced.Apply(unsynced[survivors], prng.Below(unsynced[survivors].entries.size()));
+	bool lost_power = kind == CrashKind::PowerLoss || counters.recoveries_interrupted > interrupted_before;
+	counters.torn_tails += log->GetStatus().torn_bytes > 0 ? 1 : 0;
+	LogImage found = ReadImage();
+	auto survivors = Explain(found);
+	if (options.has_oracle && (!survivors || (!lost_power && !found.SameAs(written)))) {
+		Report("recovery found " + found.Describe() + " after a crash of the " + (lost_power ? "machine" : "process") +
+		       "; synced was " + synced.Describe() + ", written was " + written.Describe());
 	}
+	size_t lost = survivors ? unsynced.size() - *survivors : 0;
 	unsynced.clear();
-	written = synced;
+	written = std::move(found);
+	synced = written;
 	synced_seq = written_seq;
+	durable_seq = written_seq;
 	return lost;
 }
 
 void SimDisk::Recover() {
-	raft::HardState &hard_state = written.hard_state;
-	if (checkpoint && !written.Holds(checkpoint->AppliedIndex(), checkpoint->AppliedTerm())) {
-		// The checkpoint holds committed entries that never became durable in the log here.
-		written.base.index = checkpoint->AppliedIndex();
-		written.base.term = checkpoint->AppliedTerm();
-		written.base.membership = checkpoint->MembershipAt(checkpoint->AppliedIndex());
+	if (!checkpoint) {
+		return;
+	}
+	storage::RecoveredGroup group {raft::ROOT_GROUP, written.hard_state, written.base, written.base.index + 1,
+	                               written.LastIndex()};
+	node::AppliedPosition applied {raft::ROOT_GROUP, checkpoint->AppliedIndex(), checkpoint->AppliedTerm(),
+	                               checkpoint->MembershipAt(checkpoint->AppliedIndex())};
+	if (node::FindGroupWithoutState({group}, {{raft::ROOT_GROUP, applied}}) != nullptr) {
+		Report("the log begins after index " + std::to_string(written.base.index) + ", the checkpoint stands at " +
+		       std::to_string(applied.index));
+	}
+	auto first_before = group.first_index;
+	Check(node::CatchUpLog(*log, group, applied), "start again at the checkpoint");
+	if (group.first_index != first_before) {
+		written.base = group.snapshot;
+		written.hard_state = group.hard_state;
 		written.entries.clear();
+		synced = written;
 	}
-	raft::Term last_term = *written.TermAt(written.LastIndex());
-	if (hard_state.term < last_term) {
-		hard_state.term = last_term;
-		hard_state.voted_for = raft::NO_NODE;
+}
+
+DiskCounters SimDisk::Counters() const {
+	// Sequences rise by one from 1, and the oldest goes first.
+	DiskCounters result = counters;
+	auto names = files->List(LOG_DIRECTORY);
+	if (!names.IsOk()) {
+		return result;
 	}
-	hard_state.commit_index = std::min(hard_state.commit_index, written.LastIndex());
-	synced = written;
+	uint64_t oldest = UINT64_MAX;
+	uint64_t newest = 0;
+	for (auto &name : names.Value()) {
+		if (auto sequence = storage::ParseSegmentFileName(name)) {
+			oldest = std::min(oldest, *sequence);
+			newest = std::max(newest, *sequence);
+		}
+	}
+	if (newest > 0) {
+		result.segments_opened = newest;
+		result.segments_released = oldest - 1;
+	}
+	return result;
 }
 
 } // namespace sim

@@ -261,6 +261,6 @@ int RunMany(const Arguments &arguments) {
 
 int main(int argc, char **argv) {
 	Arguments arguments = Parse(argc, argv);
-	CatchPanics();
+	PrepareProcess();
 	return arguments.single ? RunSingle(arguments) : RunMany(arguments);
 }

@@ -19,20 +19,30 @@ raft::SnapshotMeta FirstStart(const raft::Membership &initial) {
 
 SimNode::SimNode(World &world_p, NodeListener &listener_p, uint32_t slot_p, const raft::Membership &initial_p)
     : world(world_p), listener(listener_p), slot(slot_p), initial(initial_p), id(MakeNodeId(slot_p, 0)),
-      prng(world_p.settings.seed ^ (0x6e6f646500000000ULL + slot_p)), disk(FirstStart(initial_p)),
-      machine(world_p.settings.key_count, initial_p) {
+      prng(world_p.settings.seed ^ (0x6e6f646500000000ULL + slot_p)), machine(world_p.settings.key_count, initial_p) {
 	membership = initial;
+	disk = MakeDisk();
+}
+
+std::unique_ptr<SimDisk> SimNode::MakeDisk() {
+	DiskOptions options;
+	options.seed = world.settings.seed ^ (0x6469736b00000000ULL + id);
+	options.cache_bytes = world.settings.log_cache_bytes;
+	options.spare_segments_max = world.settings.log_spare_segments_max;
+	options.recovery_crash_percent = world.settings.recovery_crash_percent;
+	options.has_oracle = world.ChecksAll();
+	return std::make_unique<SimDisk>(options, FirstStart(initial), world.sink);
 }
 
 void SimNode::Start() {
 	QUACK_CHECK(!core, "a running node is not started again");
-	disk.Recover();
-	machine = disk.checkpoint ? *disk.checkpoint : RegisterMachine(world.settings.key_count, initial);
+	disk->Recover();
+	machine = disk->checkpoint ? *disk->checkpoint : RegisterMachine(world.settings.key_count, initial);
 	life++;
 	clock.Reset(world.queue.Now(), static_cast<MonotonicNs>(prng.Below(1000) * NS_PER_SECOND), clock_rate);
 	raft::RestoredState restored;
-	restored.hard_state = disk.Written().hard_state;
-	restored.snapshot = disk.Written().base;
+	restored.hard_state = disk->Written().hard_state;
+	restored.snapshot = disk->Written().base;
 	restored.applied_index = machine.AppliedIndex();
 	raft::Config config = world.settings.config;
 	config.self = id;
@@ -43,7 +53,7 @@ void SimNode::Start() {
 	if (slot == world.settings.zero_priority_slot) {
 		config.election_priority = 0;
 	}
-	core = std::make_unique<raft::Raft>(config, disk, restored, clock.Local(world.queue.Now()), world.sabotage);
+	core = std::make_unique<raft::Raft>(config, *disk, restored, clock.Local(world.queue.Now()), world.sabotage);
 	auto status = core->GetStatus();
 	role = status.role;
 	term = status.term;
@@ -54,8 +64,8 @@ void SimNode::Start() {
 	world.trace.Add(Mix(id, life));
 	world.trace.Print("%10.3f  node %llu starts life %u: term %llu, log %llu..%llu, applied %llu",
 	                  static_cast<double>(world.queue.Now()) / NS_PER_MS, static_cast<unsigned long long>(id), life,
-	                  static_cast<unsigned long long>(term), static_cast<unsigned long long>(disk.FirstIndex()),
-	                  static_cast<unsigned long long>(disk.LastIndex()),
+	                  static_cast<unsigned long long>(term), static_cast<unsigned long long>(disk->FirstIndex()),
+	                  static_cast<unsigned long long>(disk->LastIndex()),
 	                  static_cast<unsigned long long>(machine.AppliedIndex()));
 	ScheduleTick();
 }
@@ -65,9 +75,9 @@ void SimNode::Crash(CrashKind kind) {
 	life++;
 	paused_until = 0;
 	world.coverage.crashes++;
-	world.coverage.lost_writes_at_crash += disk.Crash(kind, prng);
+	world.coverage.lost_writes_at_crash += disk->Crash(kind, prng);
 	bool behind =
-	    disk.checkpoint && !disk.Written().Holds(disk.checkpoint->AppliedIndex(), disk.checkpoint->AppliedTerm());
+	    disk->checkpoint && !disk->Written().Holds(disk->checkpoint->AppliedIndex(), disk->checkpoint->AppliedTerm());
 	world.coverage.logs_reset_at_recovery += behind ? 1 : 0;
 	gated.clear();
 	sync_in_flight = false;
@@ -83,17 +93,20 @@ void SimNode::Crash(CrashKind kind) {
 	role = raft::Role::Follower;
 	leader = raft::NO_NODE;
 	world.trace.Add(Mix(id, 0xdead));
+	world.trace.Add(disk->OperationCount());
+	world.trace.Add(Mix(disk->Written().base.index, disk->Written().LastIndex()));
 	world.trace.Print("%10.3f  node %llu crashes (%s), log ends at %llu",
 	                  static_cast<double>(world.queue.Now()) / NS_PER_MS, static_cast<unsigned long long>(id),
 	                  kind == CrashKind::Process ? "process" : "power loss",
-	                  static_cast<unsigned long long>(disk.LastIndex()));
+	                  static_cast<unsigned long long>(disk->Written().LastIndex()));
 }
 
 void SimNode::ReplaceIdentity() {
 	QUACK_CHECK(!core, "only a crashed node loses its disk");
 	incarnation++;
 	id = MakeNodeId(slot, incarnation);
-	disk = SimDisk(FirstStart(initial));
+	world.coverage.Add(disk->Counters());
+	disk = MakeDisk();
 	membership = initial;
 	world.coverage.identities_replaced++;
 }
@@ -250,19 +263,19 @@ void SimNode::ProcessSoftState(raft::Ready &ready) {
 			world.queue.Push(static_cast<MonotonicNs>(delay), EventKind::LeaderStrike, static_cast<uint16_t>(slot),
 			                 life, 0);
 		}
-		world.leader_completeness.OnLeader(id, term, disk.Written());
+		world.leader_completeness.OnLeader(id, term, disk->Written());
 	}
 }
 
 void SimNode::NoteLeadership() {
 	// A sole voter elects itself before its term is durable. It leads nobody until then: it has told no one.
-	if (role != raft::Role::Leader || disk.Synced().hard_state.term < term) {
+	if (role != raft::Role::Leader || disk->Synced().hard_state.term < term) {
 		return;
 	}
 	world.election_safety.OnLeader(id, life, term);
 	if (secret_entries) {
 		secret_entries = false;
-		const LogImage &log = disk.Written();
+		const LogImage &log = disk->Written();
 		auto own = std::find_if(log.entries.begin(), log.entries.end(),
 		                        [&](const raft::Entry &entry) { return entry.term == term; });
 		if (own != log.entries.end()) {
@@ -277,15 +290,15 @@ void SimNode::ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Te
 	if (ready.hard_state || !ready.entries.empty()) {
 		LogWrite write;
 		if (ready.hard_state) {
-			const auto &before = disk.Written().hard_state;
+			const auto &before = disk->Written().hard_state;
 			must_sync = ready.hard_state->term != before.term || ready.hard_state->voted_for != before.voted_for;
 			write.hard_state = *ready.hard_state;
 		}
 		if (!ready.entries.empty()) {
 			must_sync = true;
 			raft::LogIndex first = ready.entries.front().index;
-			raft::LogIndex last = disk.LastIndex();
-			if (installing || first <= disk.Written().base.index || first > last + 1) {
+			raft::LogIndex last = disk->LastIndex();
+			if (installing || first <= disk->Written().base.index || first > last + 1) {
 				world.sink.Report("ready_contract", "node " + std::to_string(id) + " appends from index " +
 				                                        std::to_string(first) + " to a log that ends at " +
 				                                        std::to_string(last) +
@@ -297,18 +310,18 @@ void SimNode::ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Te
 			if (role_before == raft::Role::Leader && term == term_before) {
 				world.leader_completeness.OnLeaderAppend(id, last, first);
 			}
-			secret_entries = ready.entries.front().term == term && disk.Synced().hard_state.term < term &&
+			secret_entries = ready.entries.front().term == term && disk->Synced().hard_state.term < term &&
 			                 (ready.soft_state ? ready.soft_state->role : role) == raft::Role::Leader;
 			if (!secret_entries) {
-				world.log_matching.OnAppend(id, *disk.Written().TermAt(first - 1), ready.entries);
+				world.log_matching.OnAppend(id, *disk->Written().TermAt(first - 1), ready.entries);
 			}
 			gate.completed = raft::AppendCompletedEvent {ready.entries.back().index, ready.entries.back().term};
 			write.entries = std::move(ready.entries);
 		}
-		disk.Write(std::move(write));
+		disk->Write(std::move(write));
 	}
 	Send(ready.messages);
-	gate.seq = disk.WrittenSeq();
+	gate.seq = disk->WrittenSeq();
 	gate.messages = std::move(ready.messages_after_append);
 	if (!gate.messages.empty() || gate.completed) {
 		Gate(std::move(gate));
@@ -318,7 +331,7 @@ void SimNode::ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Te
 }
 
 void SimNode::Gate(Gated gate) {
-	if (gated.empty() && disk.SyncedSeq() >= gate.seq && !gate.completed && !gate.installed) {
+	if (gated.empty() && disk->SyncedSeq() >= gate.seq && !gate.completed && !gate.installed) {
 		Send(gate.messages);
 		return;
 	}
@@ -327,11 +340,15 @@ void SimNode::Gate(Gated gate) {
 }
 
 void SimNode::StartSync() {
-	if (sync_in_flight || disk.SyncedSeq() == disk.WrittenSeq()) {
+	if (sync_in_flight || disk->SyncedSeq() == disk->WrittenSeq()) {
 		return;
 	}
 	sync_in_flight = true;
 	const Settings &s = world.settings;
+	sync_covers_late = prng.Chance(s.sync_covers_late_percent, 100);
+	if (!sync_covers_late) {
+		disk->Sync();
+	}
 	auto spread = static_cast<uint64_t>(s.sync_latency_max - s.sync_latency_min);
 	MonotonicNs latency = s.sync_latency_min + static_cast<MonotonicNs>(prng.Below(spread + 1));
 	latency *= disk_factor;
@@ -339,18 +356,25 @@ void SimNode::StartSync() {
 		auto delay = static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(latency) + 1));
 		world.queue.Push(delay, EventKind::SyncStrike, static_cast<uint16_t>(slot), life, 0);
 	}
-	world.queue.Push(latency, EventKind::SyncDone, static_cast<uint16_t>(slot), life, disk.WrittenSeq());
+	if (s.checkpoint_may_pass_log && s.checkpoint_interval != 0 && prng.Chance(1, 4)) {
+		auto delay = static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(latency) + 1));
+		world.queue.Push(delay, EventKind::CheckpointBegin, static_cast<uint16_t>(slot), life, 0);
+	}
+	world.queue.Push(latency, EventKind::SyncDone, static_cast<uint16_t>(slot), life, disk->WrittenSeq());
 }
 
 void SimNode::OnSyncDone(uint64_t seq) {
-	disk.CompleteSync(seq);
+	if (sync_covers_late) {
+		disk->Sync();
+	}
+	disk->CompleteSync(seq);
 	sync_in_flight = false;
 	NoteLeadership();
-	while (core && !gated.empty() && gated.front().seq <= disk.SyncedSeq()) {
+	while (core && !gated.empty() && gated.front().seq <= disk->SyncedSeq()) {
 		Gated gate = std::move(gated.front());
 		gated.pop_front();
 		Send(gate.messages);
-		bool more = !gated.empty() && gated.front().seq <= disk.SyncedSeq() && gated.front().completed;
+		bool more = !gated.empty() && gated.front().seq <= disk->SyncedSeq() && gated.front().completed;
 		if (gate.completed && !(more && world.settings.coalesce_completions)) {
 			Step(*gate.completed);
 		}
@@ -383,7 +407,7 @@ void SimNode::Send(std::vector<raft::Message> &messages) {
 			world.election_safety.OnVoteGranted(id, message.term, message.to);
 		}
 		if (world.ChecksAll()) {
-			world.durability.OnSend(message, disk.Synced());
+			world.durability.OnSend(message, disk->Synced());
 		}
 		world.network.Send(std::move(message), life);
 	}
@@ -513,7 +537,7 @@ void SimNode::ScheduleTick() {
 }
 
 void SimNode::OnCheckpointBegin() {
-	bool fresh = !disk.checkpoint || disk.checkpoint->AppliedIndex() < machine.AppliedIndex();
+	bool fresh = !disk->checkpoint || disk->checkpoint->AppliedIndex() < machine.AppliedIndex();
 	if (pending_checkpoint || installing || !fresh || machine.AppliedIndex() == 0) {
 		return;
 	}
@@ -525,7 +549,7 @@ void SimNode::OnCheckpointBegin() {
 void SimNode::OnCheckpointDurable() {
 	raft::LogIndex index = pending_checkpoint->AppliedIndex();
 	bool log_has_it =
-	    disk.Synced().LastIndex() >= index && disk.Synced().Holds(index, pending_checkpoint->AppliedTerm());
+	    disk->Synced().LastIndex() >= index && disk->Synced().Holds(index, pending_checkpoint->AppliedTerm());
 	if (!log_has_it && !world.settings.checkpoint_may_pass_log) {
 		world.queue.Push(world.settings.checkpoint_latency, EventKind::CheckpointDurable, static_cast<uint16_t>(slot),
 		                 life, 0);
@@ -533,19 +557,23 @@ void SimNode::OnCheckpointDurable() {
 	}
 	MachineImage image = std::move(pending_checkpoint);
 	pending_checkpoint.reset();
-	if (installing || (disk.checkpoint && disk.checkpoint->AppliedIndex() >= index)) {
+	if (installing || (disk->checkpoint && disk->checkpoint->AppliedIndex() >= index)) {
 		return;
 	}
-	disk.checkpoint = image;
+	disk->checkpoint = image;
 	world.coverage.checkpoints++;
+	if (!log_has_it && world.settings.crash_interval != 0) {
+		// The moment at which a power loss leaves a log that is behind its checkpoint.
+		world.queue.Push(0, EventKind::SyncStrike, static_cast<uint16_t>(slot), life, 0);
+	}
 	raft::SnapshotMeta meta;
 	meta.index = index - std::min<raft::LogIndex>(index, world.settings.checkpoint_tail);
-	if (meta.index > disk.Written().base.index) {
-		meta.term = *disk.Written().TermAt(meta.index);
+	if (meta.index > disk->Written().base.index) {
+		meta.term = *disk->Written().TermAt(meta.index);
 		meta.membership = image->MembershipAt(meta.index);
 		LogWrite write;
 		write.truncate_prefix = meta;
-		disk.Write(std::move(write));
+		disk->Write(std::move(write));
 	}
 }
 
@@ -566,7 +594,7 @@ bool SimNode::ReceiveSnapshot(const MachineImage &image) {
 }
 
 void SimNode::FinishSnapshot(const MachineImage &image) {
-	disk.checkpoint = image;
+	disk->checkpoint = image;
 	Gated gate;
 	gate.installed = raft::SnapshotInstalledEvent();
 	gate.installed->ok = true;
@@ -575,7 +603,7 @@ void SimNode::FinishSnapshot(const MachineImage &image) {
 	gate.installed->snapshot.membership = image->MembershipAt(image->AppliedIndex());
 	LogWrite write;
 	write.reset = gate.installed->snapshot;
-	gate.seq = disk.Write(std::move(write));
+	gate.seq = disk->Write(std::move(write));
 	Gate(std::move(gate));
 }
 
@@ -585,8 +613,8 @@ void SimNode::FailSnapshot() {
 }
 
 MachineImage SimNode::ServeSnapshot(raft::LogIndex wanted) {
-	if (disk.checkpoint && disk.checkpoint->AppliedIndex() >= wanted && prng.Chance(1, 2)) {
-		return disk.checkpoint;
+	if (disk->checkpoint && disk->checkpoint->AppliedIndex() >= wanted && prng.Chance(1, 2)) {
+		return disk->checkpoint;
 	}
 	return machine.AppliedIndex() >= wanted ? std::make_shared<const RegisterMachine>(machine) : nullptr;
 }

@@ -103,7 +103,7 @@ public:
 		return membership;
 	}
 	const SimDisk &Disk() const {
-		return disk;
+		return *disk;
 	}
 	const RegisterMachine &Machine() const {
 		return machine;
@@ -140,6 +140,7 @@ private:
 	void ProcessAnswers(const raft::Ready &ready);
 	void Send(std::vector<raft::Message> &messages);
 	void Gate(Gated gated);
+	std::unique_ptr<SimDisk> MakeDisk();
 	void StartSync();
 	void OnSyncDone(uint64_t seq);
 	void OnApplyDone();
@@ -162,7 +163,7 @@ private:
 	MonotonicNs paused_until = 0;
 	uint32_t disk_factor = 1;
 
-	SimDisk disk;
+	std::unique_ptr<SimDisk> disk;
 	std::unique_ptr<raft::Raft> core;
 	RegisterMachine machine;
 
@@ -178,6 +179,8 @@ private:
 
 	std::deque<Gated> gated;
 	bool sync_in_flight = false;
+	//! The sync in flight covers what is written until it ends, instead of what was there when it began.
+	bool sync_covers_late = false;
 	std::deque<raft::Entry> apply_queue;
 	bool apply_in_flight = false;
 	std::vector<PendingWrite> pending_writes;

@@ -114,6 +114,17 @@ void DrawWorkload(Prng &prng, Settings &s) {
 	s.leader_affinity_percent = Pick<uint32_t>(prng, {20, 60, 90});
 }
 
+//! Of the real log below each node. Some runs carry entries that fill segments quickly.
+void DrawLog(Prng &prng, Settings &s) {
+	s.sync_covers_late_percent = Pick<uint32_t>(prng, {0, 50, 100});
+	s.log_cache_bytes = Pick<uint64_t>(prng, {0, 2000, 1024 * 1024});
+	s.log_spare_segments_max = Pick<uint32_t>(prng, {0, 1, 2});
+	s.recovery_crash_percent = Pick<uint32_t>(prng, {0, 0, 30});
+	if (prng.Chance(1, 3)) {
+		s.payload_padding_max = 4000;
+	}
+}
+
 //! Lets nothing disturb the attack on a lease: the moments between its end and its promise are short, and any other
 //! fault or traffic hides them.
 void FocusOnLeases(Prng &prng, Settings &s) {
@@ -155,6 +166,7 @@ Settings DrawSettings(uint64_t seed) {
 	DrawNodeFaults(prng, s);
 	DrawOperations(prng, s);
 	DrawWorkload(prng, s);
+	DrawLog(prng, s);
 	if (prng.Chance(1, 15)) {
 		FocusOnLeases(prng, s);
 	}
@@ -194,6 +206,8 @@ std::string Settings::ToString() const {
 	    << "\n  disk: sync_latency_ms=" << ms(sync_latency_min) << ".." << ms(sync_latency_max)
 	    << " slow_disk_interval_ms=" << ms(slow_disk_interval)
 	    << " slow_disk_duration_max_ms=" << ms(slow_disk_duration_max) << " slow_disk_factor=" << slow_disk_factor
+	    << " sync_covers_late_percent=" << sync_covers_late_percent << " log_cache_bytes=" << log_cache_bytes
+	    << " log_spare_segments_max=" << log_spare_segments_max << " recovery_crash_percent=" << recovery_crash_percent
 	    << "\n  clock: drift_ppm=" << drift_ppm << " drift_change_interval_ms=" << ms(drift_change_interval)
 	    << " pause_interval_ms=" << ms(pause_interval) << " pause_max_ms=" << ms(pause_max)
 	    << "\n  operations: membership_interval_ms=" << ms(membership_interval)

@@ -62,6 +62,12 @@ struct Settings {
 
 	MonotonicNs sync_latency_min = 0;
 	MonotonicNs sync_latency_max = 0;
+	//! Syncs that cover what is written until they end; the others cover what was there when they began.
+	uint32_t sync_covers_late_percent = 0;
+	uint64_t log_cache_bytes = 0;
+	uint32_t log_spare_segments_max = 0;
+	//! The power goes again in the middle of a recovery.
+	uint32_t recovery_crash_percent = 0;
 	MonotonicNs slow_disk_interval = 0;
 	MonotonicNs slow_disk_duration_max = 0;
 	uint32_t slow_disk_factor = 1;

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "quack/common/check.hpp"
+#include "quack/common/log.hpp"
 #include "sim/checkers/linearizability_checker.hpp"
 #include "sim/cluster.hpp"
 #include "sim/nemesis.hpp"
@@ -68,6 +69,9 @@ public:
 		world.coverage.messages_sent = network.sent;
 		world.coverage.messages_lost = network.lost + network.blocked;
 		world.coverage.messages_duplicated = network.duplicated;
+		for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
+			world.coverage.Add(cluster.At(slot).Disk().Counters());
+		}
 		result.coverage = world.coverage;
 		return result;
 	}
@@ -267,8 +271,9 @@ const char *OutcomeName(Outcome outcome) {
 	return names[static_cast<size_t>(outcome)];
 }
 
-void CatchPanics() {
+void PrepareProcess() {
 	SetPanicHook(ThrowPanic);
+	SetLogSink([](LogLevel, const std::string &) {}, LogLevel::Error);
 }
 
 RunResult Run(const Settings &settings, const RunOptions &options) {

@@ -41,8 +41,9 @@ struct RunResult {
 	MonotonicNs recovery_time = 0;
 };
 
-//! Installs the panic hook that turns a panic of the core into a result; call once per process before Run.
-void CatchPanics();
+//! Turns a panic of the core into a result and silences the log lines of the code under test; call once per process
+//! before Run.
+void PrepareProcess();
 
 RunResult Run(const Settings &settings, const RunOptions &options);
 

@@ -11,7 +11,7 @@ using namespace quack;
 using namespace quack::sim;
 
 TEST_CASE("a seed replays to the identical trace hash, other seeds give other hashes") {
-	CatchPanics();
+	PrepareProcess();
 	std::set<uint64_t> hashes;
 	for (uint64_t seed = 1; seed <= 20; seed++) {
 		RunResult first = Run(DrawSettings(seed), RunOptions());
@@ -29,7 +29,7 @@ TEST_CASE("settings depend on nothing but the seed, and differ between seeds") {
 }
 
 TEST_CASE("a cluster that can never elect a leader is a liveness failure with its own exit code") {
-	CatchPanics();
+	PrepareProcess();
 	Settings settings = DrawSettings(1);
 	settings.voter_count = 1;
 	settings.learner_count = 0;
@@ -42,7 +42,7 @@ TEST_CASE("a cluster that can never elect a leader is a liveness failure with it
 }
 
 TEST_CASE("a broken core is noticed, and the healthy one passes the same seeds") {
-	CatchPanics();
+	PrepareProcess();
 	BatchOptions healthy;
 	healthy.seed_count = 10;
 	healthy.jobs = 2;
@@ -57,7 +57,7 @@ TEST_CASE("a broken core is noticed, and the healthy one passes the same seeds")
 }
 
 TEST_CASE("a batch has the same combined hash whatever the number of workers") {
-	CatchPanics();
+	PrepareProcess();
 	BatchOptions options;
 	options.first_seed = 100;
 	options.seed_count = 12;

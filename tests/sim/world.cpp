@@ -26,6 +26,10 @@ const Counter COUNTERS[] = {
     {"memberships_committed", &Coverage::memberships_committed},
     {"identities_replaced", &Coverage::identities_replaced},
     {"transfers_asked", &Coverage::transfers_asked},
+    {"log_segments_opened", &Coverage::log_segments_opened},
+    {"log_segments_released", &Coverage::log_segments_released},
+    {"log_torn_tails", &Coverage::log_torn_tails},
+    {"log_recoveries_interrupted", &Coverage::log_recoveries_interrupted},
     {"checkpoints", &Coverage::checkpoints},
     {"snapshots_installed", &Coverage::snapshots_installed},
     {"writes_acknowledged", &Coverage::writes_acknowledged},
@@ -45,6 +49,13 @@ void Coverage::Add(const Coverage &other) {
 	for (const auto &counter : COUNTERS) {
 		this->*counter.value += other.*counter.value;
 	}
+}
+
+void Coverage::Add(const DiskCounters &disk) {
+	log_segments_opened += disk.segments_opened;
+	log_segments_released += disk.segments_released;
+	log_torn_tails += disk.torn_tails;
+	log_recoveries_interrupted += disk.recoveries_interrupted;
 }
 
 void Coverage::ForEach(const std::function<void(const char *, uint64_t)> &visit) const {

@@ -12,6 +12,7 @@
 #include "sim/checkers/read_index_checker.hpp"
 #include "sim/checkers/state_machine_safety_checker.hpp"
 #include "sim/clock.hpp"
+#include "sim/disk.hpp"
 #include "sim/network.hpp"
 #include "sim/settings.hpp"
 #include "sim/trace.hpp"
@@ -36,6 +37,10 @@ struct Coverage {
 	uint64_t memberships_committed = 0;
 	uint64_t identities_replaced = 0;
 	uint64_t transfers_asked = 0;
+	uint64_t log_segments_opened = 0;
+	uint64_t log_segments_released = 0;
+	uint64_t log_torn_tails = 0;
+	uint64_t log_recoveries_interrupted = 0;
 	uint64_t checkpoints = 0;
 	uint64_t snapshots_installed = 0;
 	uint64_t writes_acknowledged = 0;
@@ -49,6 +54,7 @@ struct Coverage {
 	uint64_t messages_duplicated = 0;
 
 	void Add(const Coverage &other);
+	void Add(const DiskCounters &disk);
 	//! Calls visit(name, value) for each counter.
 	void ForEach(const std::function<void(const char *, uint64_t)> &visit) const;
 };

@@ -6,7 +6,7 @@
 
 #include "quack/raft/message.hpp"
 #include "sim/checkers/violation.hpp"
-#include "sim/disk.hpp"
+#include "sim/log_image.hpp"
 
 namespace quack {
 namespace sim {

@@ -351,6 +351,10 @@ uint64_t FaultFileSystem::UsedBytes() const {
 // ---- faults --------------------------------------------------------------------------------------------------------
 
 void FaultFileSystem::LoseUnsynced(Inode &inode) {
+	if (!inode.dirty.empty() && prng.Chance(1, 3)) {
+		// The kernel had written nothing back yet.
+		inode.dirty.clear();
+	}
 	if (inode.cached.size() != inode.durable.size() && prng.Chance(1, 2)) {
 		inode.durable.resize(inode.cached.size());
 	}
