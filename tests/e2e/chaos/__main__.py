@@ -54,7 +54,7 @@ def _summary(report: dict[str, Any]) -> dict[str, Any]:
     """The report without its long lists."""
     short = {k: v for k, v in report.items() if not isinstance(v, dict | list)}
     short["problems"] = [text[:600] for text in report.get("problems", [])[:5]]
-    for name in ("first_write_ms", "every_client_ms", "told", "commit_ms"):
+    for name in ("first_write_ms", "every_client_ms", "told", "truths", "commit_ms"):
         if name in report:
             short[name] = report[name]
     if "verdicts" in report:

@@ -4,7 +4,8 @@ In every round three clients, one through each node (so one through the leader, 
 followers), open a transaction over two tables. They commit together, and somewhere inside the time
 that a commit takes the leader gets SIGKILL or SIGSTOP. In the end every committed row is in both
 tables of every node, every other one is in none, and all nodes give one answer for each commit whose
-outcome the client was not told.
+outcome the client was not told. Some clients have less patience than an election takes: they are not
+told, and ask at once, while the commit may still be on its way.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from quack.errors import code_of
 from quack.extension import connect
 
 _TIMEOUT_MS = 8000
+_IMPATIENT_MS = (40, 500)
+#: So many rounds must have left something to ask for, or the run says nothing about asking.
+_ROUNDS_THAT_SETTLE = 100
 
 
 @dataclasses.dataclass
@@ -37,7 +41,8 @@ class Commit:
         through: "leader" or "follower".
         how: "transaction" or "statement" (autocommit).
         outcome: "ok", "fail" or "unknown", as the client was told.
-        truth: of an unknown one, what each node says.
+        timeout_ms: the client's patience.
+        truth: of an unknown one, what each node says, and what the client heard when it asked at once.
 
     """
 
@@ -49,6 +54,7 @@ class Commit:
     code: str | None = None
     token: str | None = None
     spent_ms: float = 0.0
+    timeout_ms: int = _TIMEOUT_MS
     truth: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -89,6 +95,7 @@ class _Committer(threading.Thread):
             session.execute(last)
             session.execute(f"INSERT INTO cp.main.commits_b VALUES ({row})")
             last = "COMMIT"
+        session.execute(f"SET quack_request_timeout_ms = {self.commit.timeout_ms}")
         self.start_together.wait(30)
         begun = time.monotonic()
         try:
@@ -100,6 +107,9 @@ class _Committer(threading.Thread):
             self.commit.token = token_in(error)
             self.commit.outcome = "unknown" if self.commit.code == "outcome_unknown" else "fail"
         self.commit.spent_ms = (time.monotonic() - begun) * 1000
+        if self.commit.token is not None:
+            session.execute(f"SET quack_request_timeout_ms = {_TIMEOUT_MS}")
+            self.commit.truth["asked at once"] = resolve(session, self.commit.token, 15)
         session.close()
 
 
@@ -129,7 +139,12 @@ def run(
         delay_s = draw.uniform(0, 1.6 * usual_ms) / 1000
         together = threading.Barrier(len(cluster.nodes) + 1)
         now = [
-            Commit(number * 10 + place, "leader" if node is leader else "follower", how)
+            Commit(
+                number * 10 + place,
+                "leader" if node is leader else "follower",
+                how,
+                timeout_ms=draw.randint(*_IMPATIENT_MS) if draw.random() < 0.3 else _TIMEOUT_MS,
+            )
             for place, node in enumerate(cluster.nodes)
         ]
         committers = [
@@ -217,6 +232,9 @@ def _report(
     if len(hashes) > 1:
         problems.append("state hashes differ")
     spent = [one.spent_ms for one in commits if one.outcome == "ok"]
+    settled = Counter(next(iter(one.truth.values())) for one in commits if one.truth)
+    if rounds >= _ROUNDS_THAT_SETTLE and not settled:
+        problems.append("no client was left without an answer: nothing is said about asking")
     return {
         "ok": not problems and len(commits) == 3 * rounds,
         "seed": seed,
@@ -226,7 +244,8 @@ def _report(
         "pauses": strikes["pause"],
         "told": dict(Counter(f"{one.through} {one.outcome}" for one in commits)),
         "codes": dict(Counter(one.code or "none" for one in commits if one.error)),
-        "unknown_resolved": sum(bool(one.truth) for one in commits),
+        "unknown_resolved": sum(settled.values()),
+        "truths": dict(settled),
         "hash_equal": len(hashes) == 1,
         "commit_ms": {"p50": quantile(spent, 0.5), "p99": quantile(spent, 0.99)},
         "problems": problems,
