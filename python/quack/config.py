@@ -151,6 +151,8 @@ class NodeConfig(_Strict):
     #: transaction, that were open for so long.
     checkpoint_writer_patience_ms: int | None = Field(default=None, ge=100, le=86_400_000)
     checkpoint_reader_patience_ms: int | None = Field(default=None, ge=100, le=86_400_000)
+    #: The nodes compare checksums of all tables this often; 0 = never.
+    checksum_interval_ms: int | None = Field(default=None, ge=0, le=86_400_000)
     limits: Limits = Limits()
     backup: BackupSchedule | None = None
     #: Log kept behind a checkpoint for slow followers; further behind means a snapshot.
@@ -200,6 +202,7 @@ class NodeConfig(_Strict):
             "checkpoint_idle_ms",
             "checkpoint_writer_patience_ms",
             "checkpoint_reader_patience_ms",
+            "checksum_interval_ms",
             "log_tail_bytes",
             "log_segment_bytes",
         ):

@@ -7,6 +7,7 @@
 #include "duckdb/main/attached_database.hpp"
 #include "duckdb/storage/data_table.hpp"
 #include "duckdb/transaction/duck_transaction_manager.hpp"
+#include "quack/catalog/equality_audit.hpp"
 #include "quack/common/log.hpp"
 
 namespace quack {
@@ -99,6 +100,7 @@ Status Applier::Apply(const std::vector<node::CommittedEntry> &entries) {
 		}
 		next += applied.Value();
 		try {
+			TellAudit();
 			CompactWhenLong();
 		} catch (std::exception &exception) {
 			return Status(ErrorCode::Internal,
@@ -178,8 +180,8 @@ size_t Applier::Attempt(const std::vector<node::CommittedEntry> &entries, size_t
 			break;
 		}
 		ApplyEntry(session, committed, position, staged);
-		if (staged.has_ddl || staged.data_rows >= BATCH_ROWS_MAX || staged.bytes >= BATCH_BYTES_MAX ||
-		    position + 1 - begin >= BATCH_ENTRIES_MAX) {
+		if (staged.checksum || staged.has_ddl || staged.data_rows >= BATCH_ROWS_MAX ||
+		    staged.bytes >= BATCH_BYTES_MAX || position + 1 - begin >= BATCH_ENTRIES_MAX) {
 			position++;
 			break;
 		}
@@ -202,6 +204,8 @@ size_t Applier::Attempt(const std::vector<node::CommittedEntry> &entries, size_t
 	}
 	NoteRowChanges(staged);
 	Publish(staged);
+	checksum = std::move(staged.checksum);
+	checksum_index = staged.checksum_index;
 	return position - begin;
 }
 
@@ -273,6 +277,9 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 		// ReplicatedDatabase::ResolveOutcome: whoever waits for this request will hear that it never comes.
 		outcome.status = Status(ErrorCode::Cancelled, "the transaction was given up: its outcome was asked for before "
 		                                              "it reached the log");
+	} else if (outcome.status.IsOk() && entry.effects.front().kind == EffectKind::Checksum) {
+		staged.checksum = std::string(entry.effects.front().content);
+		staged.checksum_index = committed.entry.index;
 	} else if (outcome.status.IsOk()) {
 		for (auto &effect : entry.effects) {
 			if (effect.kind == EffectKind::ReadTable) {
@@ -615,6 +622,28 @@ void Applier::AwaitOldSnapshots(const DecodedEntry &entry, const std::function<v
 	}
 	// Ends a transaction of our own: DuckDB cleans up at the end of transactions, one thread at a time.
 	ApplySession session(core);
+}
+
+//! The state is that of the entry just applied: the audit takes its snapshot here.
+void Applier::TellAudit() {
+	if (!checksum) {
+		return;
+	}
+	auto content = std::move(*checksum);
+	checksum.reset();
+	if (core.audit == nullptr) {
+		return;
+	}
+	if (content.empty()) {
+		core.audit->OnMark(checksum_index);
+		return;
+	}
+	auto report = DecodeChecksumReport(content);
+	if (report.IsOk()) {
+		core.audit->OnReport(std::move(report.Value()));
+	} else {
+		Log(LogLevel::Error, "catalog", "checksum_report_unreadable", {{"message", report.GetStatus().Message()}});
+	}
 }
 
 void Applier::CompactWhenLong() {

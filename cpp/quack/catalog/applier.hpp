@@ -42,6 +42,9 @@ private:
 		bool has_changes = false;
 		uint64_t data_rows = 0;
 		size_t bytes = 0;
+		//! The last entry is a Checksum: nothing of a later one may be applied before the audit has seen it.
+		std::optional<std::string> checksum;
+		raft::LogIndex checksum_index = 0;
 	};
 	Status DecodeAt(const std::vector<node::CommittedEntry> &entries, size_t position);
 	//! The entry at `position` must be rejected, but the transaction already holds its effects or those of others.
@@ -70,6 +73,7 @@ private:
 	void AwaitOldSnapshots(const DecodedEntry &entry, const std::function<void()> &close_gate);
 	void NoteRowChanges(const Staged &staged);
 	void CompactWhenLong();
+	void TellAudit();
 
 	ReplicaCore &core;
 	//! Of the current Apply call.
@@ -77,6 +81,9 @@ private:
 	std::map<size_t, Status> rejections;
 	//! What the current attempt writes, by key.
 	std::map<std::string, ObjectName> attempt_objects;
+	//! Of the transaction that was committed last; see Staged.
+	std::optional<std::string> checksum;
+	raft::LogIndex checksum_index = 0;
 	uint64_t rows_since_compaction = 0;
 	//! DuckDB commit number of the last delete or update of a table.
 	std::unordered_map<std::string, uint64_t> row_changes;

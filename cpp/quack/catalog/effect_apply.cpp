@@ -85,6 +85,7 @@ void EffectApplier::Execute() {
 			Sequence(effect);
 			break;
 		case EffectKind::ReadTable:
+		case EffectKind::Checksum:
 			break;
 		}
 	}

@@ -89,6 +89,9 @@ Status ReadEffects(uint64_t count, DecodedEntry &entry) {
 			break;
 		case EffectKind::ReadTable:
 			break;
+		case EffectKind::Checksum:
+			effect.content = reader.GetBytes();
+			break;
 		default:
 			return Status(ErrorCode::Corruption,
 			              "log entry holds an effect of unknown kind " + std::to_string(unsigned(effect.kind)));
@@ -206,6 +209,15 @@ void EffectWriter::AddRead(const ObjectName &table) {
 	count++;
 }
 
+void EffectWriter::AddChecksum(ByteView content) {
+	ByteWriter writer(body);
+	writer.PutU8(uint8_t(EffectKind::Checksum));
+	PutName(writer, ObjectName());
+	writer.PutBytes(content);
+	count++;
+	version = 2;
+}
+
 std::string EffectWriter::Finish(const EntryHeader &header) const {
 	std::string compressed;
 	bool use_compressed = false;
@@ -218,7 +230,7 @@ std::string EffectWriter::Finish(const EntryHeader &header) const {
 	std::string payload;
 	payload.reserve(64 + (use_compressed ? compressed.size() : body.size()));
 	ByteWriter writer(payload);
-	writer.PutU16(ENTRY_FORMAT_VERSION);
+	writer.PutU16(version);
 	writer.PutU8(uint8_t((use_compressed ? FLAG_ZSTD : 0) | (has_ddl ? FLAG_DDL : 0)));
 	writer.PutRaw(ByteView(reinterpret_cast<const char *>(header.request_id.data()), header.request_id.size()));
 	writer.PutU64(header.incarnation);
@@ -234,9 +246,9 @@ std::string EffectWriter::Finish(const EntryHeader &header) const {
 Result<std::unique_ptr<DecodedEntry>> DecodeEntry(ByteView payload) {
 	ByteReader reader(payload);
 	auto version = reader.GetU16();
-	if (!reader.Failed() && version != ENTRY_FORMAT_VERSION) {
+	if (!reader.Failed() && (version == 0 || version > ENTRY_FORMAT_VERSION)) {
 		return Status(ErrorCode::Incompatible, "log entry has format version " + std::to_string(version) +
-		                                           ", this node understands version " +
+		                                           ", this node understands versions 1 to " +
 		                                           std::to_string(ENTRY_FORMAT_VERSION) + "; upgrade the node");
 	}
 	auto entry = std::make_unique<DecodedEntry>();

@@ -1,7 +1,9 @@
-//! The payload of a log entry: what one transaction did, as typed changes in execution order. Format version 1:
+//! The payload of a log entry: what one transaction did, as typed changes in execution order. Format version 2:
 //!
-//!   u16 format version (1) | u8 flags (1 = body is zstd, 2 = has DDL) | 16 bytes request id | u64 incarnation
+//!   u16 format version | u8 flags (1 = body is zstd, 2 = has DDL) | 16 bytes request id | u64 incarnation
 //!   | u64 planned version | u64 snapshot index | u64 base index | varint effect count | varint plain body size | body
+//!
+//! An entry without a Checksum effect, which version 1 does not know, carries version 1.
 //!
 //! Body, per effect: u8 kind | object name | kind-specific part. Little-endian throughout (common/bytes.hpp). Rows are
 //! DuckDB vectors in its binary serialization (chunk_codec.hpp), without types: these follow from the table's
@@ -18,19 +20,22 @@
 namespace quack {
 namespace catalog {
 
-constexpr uint16_t ENTRY_FORMAT_VERSION = 1;
+//! The newest; all older ones are read. An entry carries the lowest version that knows all its effects.
+constexpr uint16_t ENTRY_FORMAT_VERSION = 2;
 //! A larger entry is refused on the executing node: the log and the peers' memory are bounded.
 constexpr size_t ENTRY_BYTES_MAX = 48 * 1024 * 1024;
 
 //! ReadTable changes nothing: the entry must be rejected when the table was changed after the transaction's snapshot;
-//! an empty name means any table.
+//! an empty name means any table. Checksum changes nothing either: without content it marks the place in the log at
+//! which every node hashes its state, else the content is a node's ChecksumReport. It is the only effect of its entry.
 enum class EffectKind : uint8_t {
 	InsertRows = 1,
 	DeleteRows = 2,
 	UpdateRows = 3,
 	Ddl = 4,
 	SequenceState = 5,
-	ReadTable = 6
+	ReadTable = 6,
+	Checksum = 7
 };
 enum class DdlAction : uint8_t { Create = 1, Alter = 2, Drop = 3 };
 
@@ -77,6 +82,8 @@ struct Effect {
 	//! Schemas that unqualified names in the definition were looked up in, in order.
 	std::vector<std::vector<std::string>> search_path;
 	SequenceUse sequence;
+	//! Checksum.
+	ByteView content;
 };
 
 struct EntryHeader {
@@ -108,6 +115,7 @@ public:
 	void AddDdl(const Effect &effect);
 	void AddSequence(const ObjectName &sequence, const SequenceUse &use);
 	void AddRead(const ObjectName &table);
+	void AddChecksum(ByteView content);
 
 	uint32_t Count() const {
 		return count;
@@ -126,6 +134,7 @@ private:
 	std::string body;
 	uint32_t count = 0;
 	bool has_ddl = false;
+	uint16_t version = 1;
 };
 
 //! Corruption or Incompatible. The views of the result point into its own body.

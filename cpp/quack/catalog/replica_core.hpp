@@ -76,6 +76,8 @@ struct ReplicatedState {
 	raft::LogIndex last_change = 0;
 };
 
+class EqualityAudit;
+
 struct ReplicaCore {
 	ReplicaCore(duckdb::DatabaseInstance &instance_p, ReplicaOptions options_p)
 	    : instance(instance_p), options(std::move(options_p)) {
@@ -98,6 +100,9 @@ struct ReplicaCore {
 	TransactionRegistry transactions;
 	//! The applier's own session: its commits pass through.
 	std::atomic<duckdb::ClientContext *> apply_context {nullptr};
+
+	//! Told by the apply thread; outlives it.
+	EqualityAudit *audit = nullptr;
 
 	std::mutex waiters_lock;
 	//! A request that was sent twice may have several.

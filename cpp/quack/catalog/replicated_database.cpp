@@ -13,6 +13,7 @@
 #include "quack/catalog/applier.hpp"
 #include "quack/catalog/database_file.hpp"
 #include "quack/catalog/effects.hpp"
+#include "quack/catalog/equality_audit.hpp"
 #include "quack/catalog/meta_store.hpp"
 #include "quack/catalog/replicated_catalog.hpp"
 #include "quack/common/log.hpp"
@@ -32,11 +33,14 @@ std::vector<node::AppliedPosition> Values(const std::map<raft::GroupId, node::Ap
 } // namespace
 
 ReplicatedDatabase::ReplicatedDatabase(std::shared_ptr<ReplicaCore> core_p)
-    : core(std::move(core_p)), applier(std::make_unique<Applier>(*core)) {
+    : core(std::move(core_p)), applier(std::make_unique<Applier>(*core)),
+      audit(std::make_unique<EqualityAudit>(*core)) {
+	core->audit = audit.get();
 }
 
 ReplicatedDatabase::~ReplicatedDatabase() {
 	Close();
+	core->audit = nullptr;
 }
 
 Result<std::unique_ptr<ReplicatedDatabase>> ReplicatedDatabase::Open(duckdb::DatabaseInstance &instance,
@@ -54,6 +58,11 @@ Result<std::unique_ptr<ReplicatedDatabase>> ReplicatedDatabase::Open(duckdb::Dat
 
 void ReplicatedDatabase::SetEngine(node::ConsensusEngine *engine) {
 	core->engine = engine;
+	if (engine != nullptr) {
+		audit->Start();
+	} else {
+		audit->Stop();
+	}
 }
 
 void ReplicatedDatabase::Close() {
@@ -61,6 +70,7 @@ void ReplicatedDatabase::Close() {
 		return;
 	}
 	core->engine = nullptr;
+	audit->Stop();
 	auto status = WriteCheckpoint(*core);
 	if (!status.IsOk()) {
 		// Nothing is lost: the log replays from the last checkpoint.
@@ -106,7 +116,16 @@ Status ReplicatedDatabase::InstallSnapshot(const std::string &path) {
 	}
 	auto status = InstallFile(*core, core, path);
 	applier->OnInstalled();
+	audit->OnInstalled();
 	return status;
+}
+
+std::vector<ChecksumRow> ReplicatedDatabase::Checksums() const {
+	return audit->Rows();
+}
+
+void ReplicatedDatabase::StopAudit() {
+	audit->Stop();
 }
 
 std::optional<CommitOutcome> ReplicatedDatabase::Outcome(const RequestId &id) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -152,10 +153,29 @@ struct ObjectHash {
 	raft::LogIndex applied_index = 0; //! of the root group, same for all rows of one call
 };
 
+//! One row of quack_checksums(): what a node held at the index of a mark, and what that is worth.
+struct ChecksumRow {
+	raft::LogIndex index = 0;
+	std::string node_id;
+	ObjectHash hash; //! without hash: the object does not exist there
+	//! equal (to what a majority of the voters holds), odd (a majority holds something else), differs (the majority is
+	//! not known yet), no_majority, pending (nothing differs, the majority has not reported), not_computed
+	std::string verdict;
+	std::string reason; //! why not computed
+};
+
 struct ReplicaOptions {
 	std::string path;       //! the catalog file; created when missing
 	std::string cluster_id; //! must match the one in the file; written when the file is new
 	std::string node_id;    //! for messages only
+	//! This node as a member; whose checksums it reports.
+	raft::NodeId member = raft::NO_NODE;
+	//! The leader has checksums of all nodes compared this often, or less often when they are dear (DESIGN.md, Proof of
+	//! equality); 0 = never.
+	MonotonicNs checksum_interval = 0;
+	//! Called on the apply thread with the reason, before the node is latched because its state is wrong: from now on
+	//! the catalog file must not be trusted. May be empty.
+	std::function<void(const std::string &)> on_divergence;
 	//! DuckDB cannot checkpoint past an open writer, nor past an open reader that is older than a committed update. A
 	//! checkpoint that meets one is postponed; it aborts writers, respectively any transaction of `cp`, that were open
 	//! for this long.
@@ -179,6 +199,7 @@ struct ReplicaStatistics {
 
 struct ReplicaCore;
 class Applier;
+class EqualityAudit;
 
 //! Threads: see node::StateMachine; everything else from any thread. The DatabaseInstance outlives it.
 class ReplicatedDatabase final : public node::StateMachine {
@@ -205,6 +226,11 @@ public:
 	//! One consistent read of all tables outside `__quack`, sorted by schema, type and object.
 	Result<std::vector<ObjectHash>> StateHash();
 
+	//! The last comparisons of checksums between nodes, as this node saw them since it was opened.
+	std::vector<ChecksumRow> Checksums() const;
+	//! Gives up the comparison under way, whose snapshot would hold back the last checkpoint.
+	void StopAudit();
+
 	//! The outcome of a request, if it is among those remembered (the last 65,536 entries of its group).
 	std::optional<CommitOutcome> Outcome(const RequestId &id) const;
 
@@ -223,6 +249,7 @@ private:
 
 	std::shared_ptr<ReplicaCore> core;
 	std::unique_ptr<Applier> applier;
+	std::unique_ptr<EqualityAudit> audit;
 };
 
 } // namespace catalog

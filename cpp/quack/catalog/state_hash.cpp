@@ -12,6 +12,7 @@
 #include "duckdb/storage/table/scan_state.hpp"
 #include "duckdb/transaction/duck_transaction.hpp"
 #include "quack/catalog/capture.hpp"
+#include "quack/catalog/equality_audit.hpp"
 #include "quack/catalog/query_rows.hpp"
 #include "quack/catalog/replica_core.hpp"
 #include "quack/catalog/row_image.hpp"
@@ -130,6 +131,7 @@ private:
 			if (chunk.size() == 0) {
 				break;
 			}
+			context.InterruptCheck();
 			RowImages images(chunk, types.size());
 			for (duckdb::idx_t i = 0; i < chunk.size(); i++) {
 				image.clear();
@@ -149,6 +151,12 @@ private:
 
 } // namespace
 
+std::vector<ObjectHash> HashState(duckdb::Connection &connection, duckdb::AttachedDatabase &database) {
+	std::vector<ObjectHash> rows;
+	connection.context->RunFunctionInTransaction([&]() { rows = StateHasher(*connection.context, database).Run(); });
+	return rows;
+}
+
 Result<std::vector<ObjectHash>> ReplicatedDatabase::StateHash() {
 	try {
 		auto database = core->Attached();
@@ -160,9 +168,7 @@ Result<std::vector<ObjectHash>> ReplicatedDatabase::StateHash() {
 		connection.BeginTransaction();
 		auto applied = QueryRows(connection, "SELECT coalesce(max(idx), 0) FROM cp.__quack.entries WHERE group_id = " +
 		                                         std::to_string(raft::ROOT_GROUP));
-		std::vector<ObjectHash> rows;
-		connection.context->RunFunctionInTransaction(
-		    [&]() { rows = StateHasher(*connection.context, *database).Run(); });
+		auto rows = HashState(connection, *database);
 		connection.Rollback();
 		for (auto &row : rows) {
 			row.applied_index = applied[0][0].GetValue<uint64_t>();

@@ -248,6 +248,17 @@ Status DataDirectory::MarkFormed() {
 	return WriteIdentity();
 }
 
+Status DataDirectory::Distrust(const std::string &why) {
+	std::lock_guard<std::mutex> guard(lock);
+	distrusted = why;
+	return WriteIdentity();
+}
+
+std::string DataDirectory::Distrusted() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return distrusted;
+}
+
 std::map<std::string, uint64_t> DataDirectory::Met() const {
 	std::lock_guard<std::mutex> guard(lock);
 	return met;
@@ -315,6 +326,7 @@ Status DataDirectory::FinishQuarantine() {
 	}
 	std::lock_guard<std::mutex> guard(lock);
 	moving_to.clear();
+	distrusted.clear();
 	return WriteIdentity();
 }
 
@@ -330,6 +342,9 @@ Status DataDirectory::WriteIdentity() const {
 	auto *lost = json::yyjson_mut_obj_add_arr(document, root, "replaces");
 	for (auto disk : replaces) {
 		json::yyjson_mut_arr_add_strcpy(document, lost, Hex(disk).c_str());
+	}
+	if (!distrusted.empty()) {
+		json::yyjson_mut_obj_add_strcpy(document, root, "distrusted", distrusted.c_str());
 	}
 	if (!moving_to.empty()) {
 		json::yyjson_mut_obj_add_strcpy(document, root, "moving_to", moving_to.c_str());
@@ -371,6 +386,7 @@ Status DataDirectory::ReadIdentity(const std::string &file_path, const std::stri
 	yyjson_arr_foreach(lost, index, count, value) {
 		replaces.push_back(json::yyjson_is_str(value) ? ParseHex(json::yyjson_get_str(value)) : 0);
 	}
+	distrusted = Member(root, "distrusted");
 	moving_to = Member(root, "moving_to");
 	is_log_moving = json::yyjson_get_bool(json::yyjson_obj_get(root, "moving_log"));
 	auto format = json::yyjson_get_uint(json::yyjson_obj_get(root, "format"));

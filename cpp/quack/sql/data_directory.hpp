@@ -51,6 +51,11 @@ public:
 	//! into the README.md there. Crash-safe: what was begun is finished by the next Open, and the old identity is given
 	//! up, durably, before its log goes. Nothing in the moved directories may be open.
 	Result<std::string> Quarantine(Damage damage, const std::string &what);
+	//! Durably notes that the catalog holds a wrong state, and why: no node may serve or vote with it. Until
+	//! Quarantine.
+	Status Distrust(const std::string &why);
+	//! Empty = the catalog is trusted.
+	std::string Distrusted() const;
 	//! Whether the node has taken part in a cluster with this directory: from then on its log must be there.
 	bool IsFormed() const;
 	Status MarkFormed();
@@ -95,7 +100,8 @@ private:
 	//! In quarantine/: files are being moved there; empty = no move is under way.
 	std::string moving_to;
 	bool is_log_moving = false;
-	mutable std::mutex lock; //! guards the two below and the file
+	mutable std::mutex lock; //! guards the three below and the file
+	std::string distrusted;
 	bool is_formed = false;
 	std::map<std::string, uint64_t> met;
 };

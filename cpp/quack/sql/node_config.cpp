@@ -216,6 +216,7 @@ void ReadLimits(ObjectReader &reader, NodeConfig &config) {
 	reader.Number("checkpoint_idle_ms", config.checkpoint_idle_ms, 100, MS_MAX);
 	reader.Number("checkpoint_writer_patience_ms", config.checkpoint_writer_patience_ms, 100, MS_MAX);
 	reader.Number("checkpoint_reader_patience_ms", config.checkpoint_reader_patience_ms, 100, MS_MAX);
+	reader.Number("checksum_interval_ms", config.checksum_interval_ms, 0, MS_MAX);
 	reader.Number("log_tail_bytes", config.log_tail_bytes, 0, BYTES_MAX);
 	reader.Number("log_segment_bytes", config.log_segment_bytes, 64 * 1024, BYTES_MAX);
 	reader.Number("log_cache_bytes", config.log_cache_bytes, 64 * 1024, BYTES_MAX);

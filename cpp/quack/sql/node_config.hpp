@@ -33,6 +33,7 @@ struct NodeConfig {
 	uint64_t checkpoint_idle_ms = 5 * 1000;
 	uint64_t checkpoint_writer_patience_ms = 30 * 1000;
 	uint64_t checkpoint_reader_patience_ms = 120 * 1000;
+	uint64_t checksum_interval_ms = 10 * 60 * 1000; //! 0 = never
 	uint64_t log_tail_bytes = 64 * 1024 * 1024;
 	uint64_t log_segment_bytes = 64 * 1024 * 1024;
 	uint64_t log_cache_bytes = 16 * 1024 * 1024;

@@ -4,6 +4,7 @@
 
 #include "duckdb/storage/object_cache.hpp"
 #include "quack/common/log.hpp"
+#include "quack/node/member_id.hpp"
 #include "quack/sql/read_barrier.hpp"
 #include "quack/sql/sql_error.hpp"
 #include "quack/storage/segmented_log.hpp"
@@ -211,6 +212,11 @@ Status NodeRuntime::Build() {
 	authentication.failures_burst = config.limits.failed_logins_burst;
 	authentication.failures_per_second = config.limits.failed_logins_per_second;
 	server = std::make_unique<QuackServer>(MakeServerContext(), authentication);
+	auto distrusted = directory->Distrusted();
+	if (!distrusted.empty()) {
+		// A restart does not make a wrong state right.
+		engine->LatchDegraded(distrusted);
+	}
 	return engine->Start();
 }
 
@@ -253,6 +259,14 @@ Status NodeRuntime::OpenReplica() {
 	options.node_id = config.node_id;
 	options.checkpoint_writer_patience = static_cast<MonotonicNs>(config.checkpoint_writer_patience_ms) * NS_PER_MS;
 	options.checkpoint_reader_patience = static_cast<MonotonicNs>(config.checkpoint_reader_patience_ms) * NS_PER_MS;
+	options.member = node::MakeNodeId(config.node_id, directory->Incarnation());
+	options.checksum_interval = static_cast<MonotonicNs>(config.checksum_interval_ms) * NS_PER_MS;
+	options.on_divergence = [this](const std::string &reason) {
+		auto status = directory->Distrust(reason);
+		if (!status.IsOk()) {
+			Log(LogLevel::Error, "node", "distrust_not_recorded", {{"message", status.Message()}});
+		}
+	};
 	auto opened = catalog::ReplicatedDatabase::Open(db, options);
 	if (!opened.IsOk() && opened.GetStatus().Code() == ErrorCode::Corruption) {
 		auto &damage = opened.GetStatus();
@@ -334,6 +348,9 @@ void NodeRuntime::Shutdown() {
 	}
 	if (server) {
 		server->Stop();
+	}
+	if (replica) {
+		replica->StopAudit();
 	}
 	if (engine) {
 		engine->Stop(static_cast<MonotonicNs>(config.stop_timeout_ms) * NS_PER_MS);

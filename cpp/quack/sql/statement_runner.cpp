@@ -75,6 +75,7 @@ public:
 		if (statements.empty()) {
 			throw InvalidInputException("Query did not return any columns");
 		}
+		RefuseWhenDegraded(statements);
 		if (execution.options.describe_only) {
 			Describe(std::move(statements));
 			return;
@@ -90,6 +91,22 @@ public:
 	}
 
 private:
+	//! Its state may be wrong, and it follows nobody any more: only status is answered.
+	void RefuseWhenDegraded(const Statements &statements) {
+		auto *engine = session.Context().engine;
+		if (engine == nullptr || !engine->IsDegraded()) {
+			return;
+		}
+		for (auto &statement : statements) {
+			auto type = statement->type;
+			if (type != duckdb::StatementType::TRANSACTION_STATEMENT && type != duckdb::StatementType::SET_STATEMENT &&
+			    !IsStatusQuery(*statement)) {
+				ThrowCoded(Status(ErrorCode::Degraded, "node '" + session.Context().node_id + "' is out of service: " +
+				                                           engine->GetStatus().front().reason));
+			}
+		}
+	}
+
 	void Describe(Statements statements) {
 		if (statements.size() != 1) {
 			throw InvalidInputException("One statement can be described at a time, %llu came",

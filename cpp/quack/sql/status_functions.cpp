@@ -193,6 +193,28 @@ StatusFunction StateHashFunction() {
 	return function;
 }
 
+StatusFunction ChecksumsFunction() {
+	StatusFunction function;
+	function.name = "quack_checksums";
+	function.columns = {{"log_index", LogicalType::UBIGINT}, {"group", LogicalType::VARCHAR},
+	                    {"node_id", LogicalType::VARCHAR},   {"schema", LogicalType::VARCHAR},
+	                    {"object", LogicalType::VARCHAR},    {"type", LogicalType::VARCHAR},
+	                    {"rows", LogicalType::UBIGINT},      {"hash", LogicalType::VARCHAR},
+	                    {"verdict", LogicalType::VARCHAR},   {"reason", LogicalType::VARCHAR}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		Rows rows;
+		for (auto &row : runtime.Replica().Checksums()) {
+			auto &hash = row.hash;
+			rows.push_back({Unsigned(row.index), Text("root"), Text(row.node_id), Text(hash.schema), Text(hash.object),
+			                Text(hash.type), hash.hash.empty() ? Value(LogicalType::UBIGINT) : Unsigned(hash.rows),
+			                hash.hash.empty() ? Value(LogicalType::VARCHAR) : Text(hash.hash), Text(row.verdict),
+			                Text(row.reason)});
+		}
+		return rows;
+	};
+	return function;
+}
+
 StatusFunction PeersFunction() {
 	StatusFunction function;
 	function.name = "quack_peers";
@@ -509,9 +531,9 @@ void Register(duckdb::ExtensionLoader &loader, const StatusFunction &function) {
 } // namespace
 
 void RegisterStatusFunctions(duckdb::ExtensionLoader &loader) {
-	for (auto &function :
-	     {RaftStatusFunction(), StateHashFunction(), PeersFunction(), MembersFunction(), RefusalsFunction(),
-	      SessionsFunction(), StatisticsFunction(), ErrorCodesFunction(), TransactionOutcomeFunction()}) {
+	for (auto &function : {RaftStatusFunction(), StateHashFunction(), ChecksumsFunction(), PeersFunction(),
+	                       MembersFunction(), RefusalsFunction(), SessionsFunction(), StatisticsFunction(),
+	                       ErrorCodesFunction(), TransactionOutcomeFunction()}) {
 		Register(loader, function);
 	}
 }

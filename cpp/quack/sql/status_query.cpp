@@ -14,9 +14,9 @@ namespace sql {
 namespace {
 
 bool IsStatusFunction(const duckdb::TableRef *table) {
-	static const std::set<std::string> NAMES = {"quack_raft_status",         "quack_peers",
-	                                            "quack_connection_refusals", "quack_sessions",
-	                                            "quack_node_statistics",     "quack_members"};
+	static const std::set<std::string> NAMES =
+	    {"quack_raft_status", "quack_peers",    "quack_connection_refusals", "quack_sessions", "quack_node_statistics",
+		 "quack_members",     "quack_checksums"};
 	if (table == nullptr || table->type != duckdb::TableReferenceType::TABLE_FUNCTION) {
 		return false;
 	}
