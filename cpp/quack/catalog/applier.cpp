@@ -214,7 +214,8 @@ bool Applier::MustStartTransaction(ApplySession &session, const DecodedEntry &en
 		return true;
 	}
 	for (auto &effect : entry.effects) {
-		if (effect.kind == EffectKind::SequenceState || effect.kind == EffectKind::ReadTable) {
+		if (effect.kind == EffectKind::SequenceState || effect.kind == EffectKind::ReadTable ||
+		    effect.kind == EffectKind::Checksum) {
 			continue;
 		}
 		bool changes = effect.kind != EffectKind::InsertRows;

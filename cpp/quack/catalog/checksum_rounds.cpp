@@ -238,8 +238,8 @@ std::vector<ChecksumRow> ChecksumRounds::Rows(const std::vector<std::string> &vo
 
 uint64_t ChecksumRounds::NewestCostUs() const {
 	uint64_t cost = 0;
-	if (!rounds.empty()) {
-		for (auto &report : rounds.rbegin()->second) {
+	for (auto round = rounds.rbegin(); round != rounds.rend() && cost == 0; ++round) {
+		for (auto &report : round->second) {
 			cost = std::max(cost, report.second.cost_us);
 		}
 	}

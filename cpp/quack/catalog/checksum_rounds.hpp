@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "quack/catalog/replicated_database.hpp"
+#include "quack/catalog/object_hash.hpp"
 #include "quack/common/bytes.hpp"
+#include "quack/common/status.hpp"
 
 namespace quack {
 namespace catalog {
@@ -62,7 +63,7 @@ public:
 	std::vector<ObjectVerdict> Add(ChecksumReport report, const std::vector<std::string> &voters);
 	//! Of all rounds that are remembered: the last two, and the last ones in which something differed.
 	std::vector<ChecksumRow> Rows(const std::vector<std::string> &voters) const;
-	//! The highest cost that a report of the newest round names; 0 = no report.
+	//! The highest cost that a report names of the newest round in which somebody hashed; 0 = no such round.
 	uint64_t NewestCostUs() const;
 
 private:

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <ctime>
 
+#include <pthread.h>
+
 #include "duckdb/main/attached_database.hpp"
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/connection.hpp"
@@ -14,11 +16,15 @@ namespace quack {
 namespace catalog {
 namespace {
 
-//! A round may cost one 50th of the time until the next one: 2 % of one core.
-constexpr int64_t COST_SHARE = 50;
+//! A round may cost one 100th of the time until the next one: 1 % of one core.
+constexpr int64_t COST_SHARE = 100;
+//! The leader waits longer than that: marks do not reach all nodes after the same delay.
+constexpr int64_t MARK_SHARE = COST_SHARE + COST_SHARE / 4;
 constexpr MonotonicNs PROPOSE_TIMEOUT = 30 * NS_PER_SECOND;
 //! How often the thread looks whether this node leads and a mark is due.
 constexpr MonotonicNs LOOK_INTERVAL = 100 * NS_PER_MS;
+//! Seen in /proc/PID/task/*/comm; tests/bench/equality_bench.py looks for it.
+constexpr const char *THREAD_NAME = "quack-equality";
 //! Log lines per report; quack_checksums() shows the rest.
 constexpr size_t TOLD_MAX = 10;
 
@@ -54,7 +60,7 @@ void EqualityAudit::Stop() {
 	{
 		std::lock_guard<std::mutex> guard(lock);
 		is_stopping = true;
-		if (task) {
+		if (task && task->connection) {
 			task->connection->Interrupt();
 		}
 	}
@@ -67,6 +73,7 @@ void EqualityAudit::Stop() {
 }
 
 void EqualityAudit::Run() {
+	pthread_setname_np(pthread_self(), THREAD_NAME);
 	for (;;) {
 		bool is_task = false;
 		bool is_due = false;
@@ -91,7 +98,7 @@ void EqualityAudit::Run() {
 //! Under the lock.
 MonotonicNs EqualityAudit::NextMark() const {
 	auto cost = static_cast<MonotonicNs>(rounds.NewestCostUs()) * 1000;
-	return last_mark + std::max(core.options.checksum_interval, COST_SHARE * cost);
+	return last_mark + std::max(core.options.checksum_interval, MARK_SHARE * cost);
 }
 
 bool EqualityAudit::IsLeader() const {
@@ -145,10 +152,18 @@ void EqualityAudit::OnMark(raft::LogIndex index) {
 	if (task || is_stopping || !thread.joinable()) {
 		return; // still busy with an earlier one: this node has nothing to say in this round
 	}
+	auto next = std::make_unique<Task>();
+	next->index = index;
+	next->started = last_mark;
+	if (last_mark < rested_at) {
+		// Leaders that know less about the cost here, or that change too often, are not followed.
+		next->refusal = "the last round took so much CPU time that this one would exceed 1 %";
+		task = std::move(next);
+		changed.notify_all();
+		return;
+	}
 	try {
 		NoBarrierScope no_barrier; // the apply thread must not wait for itself
-		auto next = std::make_unique<Task>();
-		next->index = index;
 		next->database = core.Attached();
 		next->connection = std::make_unique<duckdb::Connection>(core.instance);
 		if (!next->database) {
@@ -172,6 +187,22 @@ void EqualityAudit::Hash() {
 	report.node_id = core.options.node_id;
 	report.life = core.incarnation;
 	report.index = task->index; // only this thread takes the task away, but for Stop, after it has joined
+	report.failure = task->refusal;
+	if (report.failure.empty()) {
+		HashSnapshot(report);
+	}
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		rested_at = std::max(rested_at, task->started + COST_SHARE * static_cast<MonotonicNs>(report.cost_us) * 1000);
+		task.reset();
+		if (is_stopping) {
+			return;
+		}
+	}
+	Propose(Encode(report));
+}
+
+void EqualityAudit::HashSnapshot(ChecksumReport &report) {
 	auto before = ThreadCpuUs();
 	auto &session = SessionState::Get(*task->connection->context);
 	try {
@@ -188,14 +219,6 @@ void EqualityAudit::Hash() {
 		report.objects.clear();
 	}
 	report.cost_us = ThreadCpuUs() - before;
-	{
-		std::lock_guard<std::mutex> guard(lock);
-		task.reset();
-		if (is_stopping) {
-			return;
-		}
-	}
-	Propose(Encode(report));
 }
 
 void EqualityAudit::OnReport(ChecksumReport report) {

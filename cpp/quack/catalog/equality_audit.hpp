@@ -39,9 +39,11 @@ public:
 	std::vector<ChecksumRow> Rows() const;
 
 private:
-	//! A snapshot that waits for, or is under, the hashing.
+	//! A mark that waits for, or is under, the hashing of its snapshot.
 	struct Task {
 		raft::LogIndex index = 0;
+		MonotonicNs started = 0;
+		std::string refusal; //! why there is no snapshot; else empty
 		std::unique_ptr<duckdb::Connection> connection;
 		duckdb::shared_ptr<duckdb::AttachedDatabase> database;
 	};
@@ -51,6 +53,8 @@ private:
 	bool IsLeader() const;
 	void ProposeMark();
 	void Hash();
+	//! Fills in objects, or failure, and the cost.
+	void HashSnapshot(ChecksumReport &report);
 	void Propose(const std::string &content);
 	void LatchThisNode(const ObjectVerdict &verdict, raft::LogIndex index);
 	std::vector<std::string> Voters() const;
@@ -63,6 +67,8 @@ private:
 	std::unique_ptr<Task> task; //! null = idle
 	ChecksumRounds rounds;
 	MonotonicNs last_mark = 0;
+	//! Until then another round would exceed this node's share of CPU time, whoever asks.
+	MonotonicNs rested_at = 0;
 	std::thread thread;
 	raft::LogIndex installed_index = 0; //! apply thread only
 };

@@ -3,6 +3,7 @@
 #include "duckdb/common/exception.hpp"
 #include "duckdb/common/types/column/column_data_collection.hpp"
 #include "duckdb/main/table_description.hpp"
+#include "quack/sql/degraded_gate.hpp"
 #include "quack/sql/statement_runner.hpp"
 
 namespace quack {
@@ -36,6 +37,7 @@ void RunAppend(Session &session, QueryExecution &execution, AppendRequest &reque
 		AttemptWalk walk(execution.options.request_id, session.Context().replica);
 		request_id = walk.Id();
 		PrepareAttempt(session, execution.options, walk);
+		DegradedGate(session.Context()).Check();
 		Append(session, request);
 		execution.SetSchema({duckdb::LogicalType::BOOLEAN}, {"Success"});
 		execution.Finish();

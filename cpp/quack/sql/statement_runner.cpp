@@ -10,6 +10,7 @@
 #include "duckdb/parser/sql_statement.hpp"
 #include "quack/catalog/detached.hpp"
 #include "quack/common/prng.hpp"
+#include "quack/sql/degraded_gate.hpp"
 #include "quack/sql/read_barrier.hpp"
 #include "quack/sql/session_settings.hpp"
 #include "quack/sql/sql_error.hpp"
@@ -75,38 +76,26 @@ public:
 		if (statements.empty()) {
 			throw InvalidInputException("Query did not return any columns");
 		}
-		RefuseWhenDegraded(statements);
+		std::vector<DegradedGate> gates;
+		for (auto &statement : statements) {
+			gates.emplace_back(session.Context(), *statement);
+			gates.back().Check();
+		}
 		if (execution.options.describe_only) {
 			Describe(std::move(statements));
 			return;
 		}
 		if (statements.size() == 1) {
-			if (IsStatusQuery(*statements[0])) {
+			if (IsStatusQuery(*statements[0]) || gates[0].IsAnsweredLatched()) {
 				SessionState::Get(*connection.context).SetConsistency(Consistency::Eventual);
 			}
-			RunSingle(std::move(statements[0]));
+			RunSingle(std::move(statements[0]), gates[0]);
 			return;
 		}
-		RunScript(std::move(statements));
+		RunScript(std::move(statements), gates);
 	}
 
 private:
-	//! Its state may be wrong, and it follows nobody any more: only status is answered.
-	void RefuseWhenDegraded(const Statements &statements) {
-		auto *engine = session.Context().engine;
-		if (engine == nullptr || !engine->IsDegraded()) {
-			return;
-		}
-		for (auto &statement : statements) {
-			auto type = statement->type;
-			if (type != duckdb::StatementType::TRANSACTION_STATEMENT && type != duckdb::StatementType::SET_STATEMENT &&
-			    !IsStatusQuery(*statement)) {
-				ThrowCoded(Status(ErrorCode::Degraded, "node '" + session.Context().node_id + "' is out of service: " +
-				                                           engine->GetStatus().front().reason));
-			}
-		}
-	}
-
 	void Describe(Statements statements) {
 		if (statements.size() != 1) {
 			throw InvalidInputException("One statement can be described at a time, %llu came",
@@ -116,13 +105,16 @@ private:
 		execution.SetSchema(signature.types, NamesOf(signature.names));
 	}
 
-	void RunSingle(duckdb::unique_ptr<duckdb::SQLStatement> statement) {
+	void RunSingle(duckdb::unique_ptr<duckdb::SQLStatement> statement, const DegradedGate &gate) {
 		auto type = statement->type;
 		auto result = connection.Submit(std::move(statement));
 		ThrowIfFailed(*result);
+		if (result->MetadataAvailable()) {
+			gate.CheckBound(result->GetStatementProperties());
+		}
 		if (result->MetadataAvailable() && duckdb::StreamsByDefault(type, *result, false)) {
 			execution.SetSchema(result->GetTypes(), NamesOf(result->GetNames()));
-			Stream(std::move(result));
+			Stream(std::move(result), gate);
 			return;
 		}
 		if (execution.AnswersBeforeRows() && result->MetadataAvailable()) {
@@ -130,16 +122,18 @@ private:
 		}
 		result->Complete();
 		ThrowIfFailed(*result);
+		gate.CheckBound(result->GetStatementProperties());
 		PushRetained(*result);
 	}
 
 	//! The client gets the first result that has rows, else the first.
-	void RunScript(Statements statements) {
+	void RunScript(Statements statements, const std::vector<DegradedGate> &gates) {
 		duckdb::unique_ptr<duckdb::QueryResult> answer;
 		bool answer_has_rows = false;
-		for (auto &statement : statements) {
-			auto result = connection.Query(std::move(statement));
+		for (size_t i = 0; i < statements.size(); i++) {
+			auto result = connection.Query(std::move(statements[i]));
 			ThrowIfFailed(*result);
+			gates[i].CheckBound(result->GetStatementProperties());
 			bool has_rows = result->GetStatementProperties().return_type == duckdb::StatementReturnType::QUERY_RESULT;
 			if (!answer || (has_rows && !answer_has_rows)) {
 				answer = std::move(result);
@@ -149,9 +143,10 @@ private:
 		PushRetained(*answer);
 	}
 
-	void Stream(duckdb::unique_ptr<duckdb::QueryResult> result) {
+	void Stream(duckdb::unique_ptr<duckdb::QueryResult> result, const DegradedGate &gate) {
 		duckdb::QueryResultStream<> stream(std::move(result));
 		while (auto chunk = stream.Fetch()) {
+			gate.Check();
 			if (chunk->size() != 0) {
 				execution.Push(*chunk);
 			}

@@ -4,8 +4,15 @@
 
 #include "duckdb/common/string_util.hpp"
 #include "duckdb/parser/expression/function_expression.hpp"
+#include "duckdb/parser/expression/subquery_expression.hpp"
+#include "duckdb/parser/parsed_expression_iterator.hpp"
 #include "duckdb/parser/query_node/select_node.hpp"
+#include "duckdb/parser/query_node/set_operation_node.hpp"
 #include "duckdb/parser/statement/select_statement.hpp"
+#include "duckdb/parser/statement/set_statement.hpp"
+#include "duckdb/parser/tableref/basetableref.hpp"
+#include "duckdb/parser/tableref/joinref.hpp"
+#include "duckdb/parser/tableref/subqueryref.hpp"
 #include "duckdb/parser/tableref/table_function_ref.hpp"
 
 namespace quack {
@@ -34,7 +41,126 @@ bool IsPlainColumn(const duckdb::ParsedExpression &expression) {
 	return kind == duckdb::ExpressionClass::STAR || kind == duckdb::ExpressionClass::COLUMN_REF;
 }
 
+//! Walks one SELECT and all in it.
+class StatusOnly {
+public:
+	//! Whether nothing but status is read, and something is.
+	bool Holds(duckdb::QueryNode &node) {
+		Walk(node);
+		for (auto &name : used) {
+			holds = holds && given.count(name) != 0;
+		}
+		return holds && has_function;
+	}
+
+private:
+	void Walk(duckdb::QueryNode &node) {
+		VisitNode(node);
+		if (!holds) {
+			return; // the iterator knows no other nodes
+		}
+		duckdb::ParsedExpressionIterator::EnumerateQueryNodeChildren(
+		    node, [this](duckdb::unique_ptr<duckdb::ParsedExpression> &child) { VisitExpression(*child); },
+		    [this](duckdb::TableRef &table) { VisitTable(table); });
+	}
+
+	//! The iterator descends by itself and does not report nodes: one that changes tables has to be seen before.
+	void VisitNode(duckdb::QueryNode &node) {
+		for (auto &entry : node.cte_map.map) {
+			given.insert(duckdb::StringUtil::Lower(entry.first.GetIdentifierName()));
+			if (entry.second->query_node) {
+				VisitNode(*entry.second->query_node);
+			}
+		}
+		if (node.type == duckdb::QueryNodeType::SET_OPERATION_NODE) {
+			for (auto &child : node.Cast<duckdb::SetOperationNode>().children) {
+				VisitNode(*child);
+			}
+			return;
+		}
+		if (node.type != duckdb::QueryNodeType::SELECT_NODE) {
+			holds = false;
+			return;
+		}
+		auto &from = node.Cast<duckdb::SelectNode>().from_table;
+		if (from) {
+			VisitNodesOf(*from);
+		}
+	}
+
+	void VisitNodesOf(duckdb::TableRef &table) {
+		if (table.type == duckdb::TableReferenceType::JOIN) {
+			auto &join = table.Cast<duckdb::JoinRef>();
+			VisitNodesOf(*join.left);
+			VisitNodesOf(*join.right);
+		} else if (table.type == duckdb::TableReferenceType::SUBQUERY) {
+			VisitNode(*table.Cast<duckdb::SubqueryRef>().subquery->node);
+		} else if (!IsKnown(table.type)) {
+			holds = false;
+		}
+	}
+
+	static bool IsKnown(duckdb::TableReferenceType type) {
+		switch (type) {
+		case duckdb::TableReferenceType::TABLE_FUNCTION:
+		case duckdb::TableReferenceType::BASE_TABLE:
+		case duckdb::TableReferenceType::EXPRESSION_LIST:
+		case duckdb::TableReferenceType::EMPTY_FROM:
+			return true;
+		default:
+			return false;
+		}
+	}
+
+	void VisitExpression(duckdb::ParsedExpression &expression) {
+		if (expression.GetExpressionClass() == duckdb::ExpressionClass::SUBQUERY) {
+			Walk(*expression.Cast<duckdb::SubqueryExpression>().Subquery()->node);
+		}
+		duckdb::ParsedExpressionIterator::EnumerateChildren(expression, [this](duckdb::ParsedExpression &child) {
+			VisitExpression(child);
+		});
+	}
+
+	void VisitTable(duckdb::TableRef &table) {
+		if (table.type == duckdb::TableReferenceType::TABLE_FUNCTION) {
+			holds = holds && IsStatusFunction(&table);
+			has_function = true;
+		} else if (table.type == duckdb::TableReferenceType::BASE_TABLE) {
+			auto &name = table.Cast<duckdb::BaseTableRef>().GetQualifiedName();
+			holds = holds && name.Catalog().empty() && name.Schema().empty();
+			used.insert(duckdb::StringUtil::Lower(name.Name().GetIdentifierName()));
+		}
+	}
+
+	bool holds = true;
+	bool has_function = false;
+	//! Names that some WITH of the statement gives, and those that stand for a table.
+	std::set<std::string> given;
+	std::set<std::string> used;
+};
+
 } // namespace
+
+bool ReadsOnlyStatus(duckdb::SQLStatement &statement) {
+	if (statement.type != duckdb::StatementType::SELECT_STATEMENT) {
+		return false;
+	}
+	auto &node = statement.Cast<duckdb::SelectStatement>().node;
+	return node && StatusOnly().Holds(*node);
+}
+
+bool SetsPlainValue(duckdb::SQLStatement &statement) {
+	if (statement.type != duckdb::StatementType::SET_STATEMENT) {
+		return false;
+	}
+	auto &set = statement.Cast<duckdb::SetStatement>();
+	if (set.set_type != duckdb::SetType::SET) {
+		return true;
+	}
+	auto &value = statement.Cast<duckdb::SetVariableStatement>().value;
+	return value && (value->GetExpressionClass() == duckdb::ExpressionClass::CONSTANT ||
+	                 value->GetExpressionClass() == duckdb::ExpressionClass::COLUMN_REF);
+}
 
 bool IsStatusQuery(const duckdb::SQLStatement &statement) {
 	if (statement.type != duckdb::StatementType::SELECT_STATEMENT) {

@@ -10,5 +10,12 @@ namespace sql {
 //! replicated table, so no consistency level may keep it waiting: it must answer when the cluster cannot.
 bool IsStatusQuery(const duckdb::SQLStatement &statement);
 
+//! A SELECT of any shape in which every table, at any depth, is one of the node's status functions, and there is one.
+//! Functions are taken by name: what a macro of that name reads shows only when it is bound. `statement` is only read.
+bool ReadsOnlyStatus(duckdb::SQLStatement &statement);
+
+//! A SET or RESET whose value calls nothing and asks nothing.
+bool SetsPlainValue(duckdb::SQLStatement &statement);
+
 } // namespace sql
 } // namespace quack

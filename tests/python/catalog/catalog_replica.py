@@ -39,6 +39,9 @@ class Replica:
     cluster_id: str = "test-cluster"
     batch: int = 0
     patience_ms: int = 0
+    checksum_ms: int = 0
+    voters: str = ""
+    leads: bool = False
     con: duckdb.DuckDBPyConnection = field(init=False)
     admin: duckdb.DuckDBPyConnection = field(init=False)
 
@@ -57,6 +60,9 @@ class Replica:
             self.cluster_id,
             str(self.batch),
             str(self.patience_ms),
+            str(self.checksum_ms),
+            self.voters,
+            str(int(self.leads)),
         )
         self.con.execute("USE cp")
 

@@ -8,6 +8,7 @@
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/config.hpp"
 #include "duckdb/main/extension/extension_loader.hpp"
+#include "quack/catalog/effects.hpp"
 #include "quack/catalog/replicated_database.hpp"
 #include "quack/catalog/testing/loopback_engine.hpp"
 
@@ -48,7 +49,8 @@ std::string At(const Arguments &arguments, size_t index) {
 }
 
 //! open, path, log name, node id [, log file [, cluster id [, entries per Apply, 0 = default
-//! [, milliseconds that a checkpoint is patient with an open transaction]]]]
+//! [, milliseconds that a checkpoint is patient with an open transaction
+//! [, milliseconds between marks of this node, 0 = never [, voters with commas between [, 1 = it leads]]]]]]]
 std::string Open(duckdb::ClientContext &context, const Arguments &arguments) {
 	auto replica = std::make_shared<Replica>();
 	ReplicaOptions options;
@@ -58,6 +60,8 @@ std::string Open(duckdb::ClientContext &context, const Arguments &arguments) {
 	auto patience_ms = std::strtoll(At(arguments, 7).c_str(), nullptr, 10);
 	options.checkpoint_writer_patience = (patience_ms == 0 ? 200 : patience_ms) * NS_PER_MS;
 	options.checkpoint_reader_patience = (patience_ms == 0 ? 1000 : patience_ms) * NS_PER_MS;
+	options.member = std::hash<std::string>()(options.node_id);
+	options.checksum_interval = std::strtoll(At(arguments, 8).c_str(), nullptr, 10) * NS_PER_MS;
 	replica->log = LoopbackLog::Named(At(arguments, 2), At(arguments, 4));
 	auto database = ReplicatedDatabase::Open(*context.db, options);
 	if (!database.IsOk()) {
@@ -66,6 +70,7 @@ std::string Open(duckdb::ClientContext &context, const Arguments &arguments) {
 	replica->database = std::move(database.Value());
 	replica->engine = std::make_unique<LoopbackEngine>(*replica->database, replica->log, options.node_id);
 	replica->database->SetEngine(replica->engine.get());
+	replica->engine->SetGroup(duckdb::StringUtil::Split(At(arguments, 9), ','), At(arguments, 10) == "1");
 	if (auto batch = int(std::strtol(At(arguments, 6).c_str(), nullptr, 10))) {
 		replica->engine->SetBatch(size_t(batch));
 	}
@@ -194,6 +199,35 @@ std::string WaitApplied(Replica &replica) {
 	return Check(status);
 }
 
+//! As the leader's audit does it; the index.
+std::string AppendMark(Replica &replica) {
+	EffectWriter effects;
+	effects.AddChecksum(std::string());
+	EntryHeader header;
+	header.base_index = replica.log->LastIndex();
+	header.request_id = NewRequestId(header.base_index);
+	header.snapshot_index = header.base_index;
+	return std::to_string(replica.log->Append(MakeSharedBytes(effects.Finish(header))));
+}
+
+//! Any bytes, as hex digits, as an entry; its index.
+std::string AppendRaw(Replica &replica, const std::string &hex) {
+	std::string payload;
+	for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+		payload += char(std::strtol(hex.substr(i, 2).c_str(), nullptr, 16));
+	}
+	return std::to_string(replica.log->Append(MakeSharedBytes(std::move(payload))));
+}
+
+std::string Checksums(Replica &replica) {
+	std::string text;
+	for (auto &row : replica.database->Checksums()) {
+		text += std::to_string(row.index) + "|" + row.node_id + "|" + row.hash.object + "|" + row.hash.hash + "|" +
+		        row.verdict + "|" + row.reason + "\n";
+	}
+	return text;
+}
+
 std::string RunOnReplica(Replica &replica, const Arguments &arguments) {
 	auto &command = arguments[0];
 	if (command == "hash") {
@@ -240,6 +274,15 @@ std::string RunOnReplica(Replica &replica, const Arguments &arguments) {
 	}
 	if (command == "noop") {
 		return AppendNoOps(replica, At(arguments, 1));
+	}
+	if (command == "mark") {
+		return AppendMark(replica);
+	}
+	if (command == "append") {
+		return AppendRaw(replica, At(arguments, 1));
+	}
+	if (command == "checksums") {
+		return Checksums(replica);
 	}
 	if (command == "degraded") {
 		return replica.engine->GetStatus()[0].reason;

@@ -224,6 +224,9 @@ std::vector<node::GroupStatus> LoopbackEngine::GetStatus() const {
 	status.applied_index = AppliedRoot(machine);
 	status.commit_index = status.last_log_index = log->LastIndex();
 	std::lock_guard<std::mutex> guard(lock);
+	status.group = raft::ROOT_GROUP;
+	status.voters = voters;
+	status.is_leader = is_leader;
 	status.degraded = !degraded.empty();
 	status.reason = degraded;
 	return {status};
@@ -255,6 +258,12 @@ void LoopbackEngine::InjectFault(const std::string &kind, int count) {
 	std::lock_guard<std::mutex> guard(lock);
 	fault = kind;
 	fault_count = count;
+}
+
+void LoopbackEngine::SetGroup(std::vector<std::string> voters_p, bool is_leader_p) {
+	std::lock_guard<std::mutex> guard(lock);
+	voters = std::move(voters_p);
+	is_leader = is_leader_p;
 }
 
 void LoopbackEngine::SetBatch(size_t entries) {

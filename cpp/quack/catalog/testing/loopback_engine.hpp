@@ -61,6 +61,8 @@ public:
 	void InjectFault(const std::string &kind, int count);
 	//! How many entries at most go into one Apply call.
 	void SetBatch(size_t entries);
+	//! What GetStatus says about the root group.
+	void SetGroup(std::vector<std::string> voters, bool is_leader);
 	//! Runs `work` between two Apply calls.
 	Status OnApplyThread(const std::function<Status()> &work);
 
@@ -81,6 +83,8 @@ private:
 	bool started = false;
 	size_t batch = 1024;
 	std::string degraded;
+	std::vector<std::string> voters;
+	bool is_leader = false;
 	std::string fault;
 	int fault_count = 0;
 };
