@@ -56,6 +56,7 @@ def _say(out: TextIO, event: str, **fields: object) -> None:
 def run_node(config: NodeConfig, out: TextIO = sys.stdout) -> int:
     """Run a voter in the foreground until SIGTERM or SIGINT.
 
+    A node that was told to restart (``quack_reseed``) replaces its process image by a new one.
     A clean stop hands leadership over and writes a checkpoint. Structured log lines go to standard
     error, events of the process itself to ``out``.
 
@@ -102,7 +103,10 @@ def run_node(config: NodeConfig, out: TextIO = sys.stdout) -> int:
     _say(out, "node_stopped", node_id=config.node_id(), degraded=reason or False)
     # The interpreter drops the handlers before it ends: a second signal would spoil the code.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, signal.SIG_IGN if stop.is_set() else signal.SIG_DFL)
+    if not stop.is_set():
+        # Asked for by `quack cluster node reseed`. Same process id: whoever watches sees no end.
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
     return EXIT_DEGRADED if reason else 0
 
 
@@ -112,12 +116,14 @@ def _wait(
     out: TextIO,
     allocator: _Allocator,
 ) -> str | None:
-    """Wait for the signal; report a degraded node once. Returns the reason, if any."""
+    """Wait for the signal or a restart; report a degraded node once. Returns the reason, if any."""
     reason: str | None = None
     seconds = 0
     stopping = False
     while not stopping:
         stopping = stop.wait(1.0)
+        due = session.execute("SELECT due FROM quack_node_restart_due()").fetchone()
+        stopping = stopping or due == ("yes",)
         seconds += 1
         if seconds % _TRIM_INTERVAL_S == 0:
             allocator.trim()

@@ -1,18 +1,22 @@
-"""Goal: replicas that differ are found, named and taken out of service.
+"""Goal: replicas that differ or cannot follow are named, taken out of service, and reseeded.
 
-Real processes over mTLS. One stored value of a stopped node is changed with plain DuckDB, behind
-the node's back.
+Real processes over mTLS. What a stopped node stores is changed with plain DuckDB, behind the node's
+back.
 """
 
 from __future__ import annotations
 
+import json
 import pathlib
+import subprocess
+import sys
 import time
 
 import duckdb
 import pytest
 
 from quack.cluster.local import LocalCluster, LocalNode
+from quack.extension import connect
 
 pytestmark = pytest.mark.cluster
 
@@ -89,14 +93,18 @@ def wait_for_proof(cluster: LocalCluster, after: int = 0) -> int:
     return int(wait_until(proven, lambda: f"a round in which all are equal\n{tails(cluster)}"))
 
 
-def change_a_value(node: LocalNode) -> None:
-    """Flip one stored value of a node that does not run."""
+def change_by_hand(node: LocalNode, statement: str) -> None:
+    """Change the catalog file of a node that does not run."""
     file = data_dir(node) / "catalog" / "cp.duckdb"
     session = duckdb.connect()
     session.execute(f"ATTACH '{file}' AS cp")
-    session.execute("UPDATE cp.main.t SET s = 'flipped' WHERE i = 4711")
+    session.execute(statement)
     session.execute("CHECKPOINT cp")
     session.close()
+
+
+def change_a_value(node: LocalNode) -> None:
+    change_by_hand(node, "UPDATE cp.main.t SET s = 'flipped' WHERE i = 4711")
 
 
 def is_degraded(cluster: LocalCluster, node: LocalNode) -> str:
@@ -124,7 +132,7 @@ def test_the_odd_node_out_is_named_and_latched(tmp_path, victim):
         node.start()
 
         reason = wait_degraded(cluster, node)
-        for part in (node.node_id, "main.t", "index", "group root", "cluster node replace"):
+        for part in (node.node_id, "main.t", "index", "group root", "quack cluster node reseed"):
             assert part in reason, reason
         for one in others:
             odd = wait_until(
@@ -159,6 +167,201 @@ def test_the_odd_node_out_is_named_and_latched(tmp_path, victim):
         assert node.stop() == 3
         node.start()
         assert wait_degraded(cluster, node) == reason
+
+
+def reseed(cluster: LocalCluster, via: LocalNode, node_id: str) -> tuple[int, dict, str]:
+    """Run the command as an operator does: its code, its answer, its progress."""
+    command = ["cluster", "node", "reseed", node_id, "--json", "--config", str(via.config_file)]
+    done = subprocess.run(
+        [sys.executable, "-m", "quack", *command],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def oldest_segment(node: LocalNode) -> str:
+    return min(file.name for file in (data_dir(node) / "log").glob("segment-*"))
+
+
+#: Whole log: the node replays it. Short log: it needs the image of a peer.
+@pytest.mark.parametrize("log", ["whole", "short"])
+def test_reseed_heals_a_wrong_node(tmp_path, log):
+    settings: dict[str, object] = dict(OFTEN)
+    if log == "short":
+        # Long enough that a restarted node follows by the log, too short for a whole replay.
+        settings |= {"log_tail_bytes": 1_000_000, "log_segment_bytes": 65536}
+    with LocalCluster.create(tmp_path / "cluster", 3, settings=settings) as cluster:
+        cluster.start()
+        fill(cluster)
+        leader = cluster.wait_leader()
+        node = next(n for n in cluster.nodes if n is not leader)
+        first = min(oldest_segment(one) for one in cluster.nodes)
+        session = cluster.connect(leader)
+        for i in range(10 if log == "short" else 1):
+            session.execute(
+                f"INSERT INTO cp.other SELECT hash(range + {i}) % 1000000000 FROM range(100000)"
+            )
+        session.close()
+        if log == "short":
+            wait_until(
+                lambda: all(oldest_segment(one) > first for one in cluster.nodes),
+                lambda: f"logs that are cut\n{tails(cluster)}",
+            )
+        node.stop()
+        change_a_value(node)
+        node.start()
+        wait_degraded(cluster, node)
+        process = node.process
+        assert process is not None
+
+        code, answer, progress = reseed(cluster, leader, node.node_id)
+        assert (code, answer["ok"]) == (0, True), (answer, tails(cluster))
+        assert "restarts" in progress
+        assert node.process is process and node.running()
+        moved = list((data_dir(node) / "quarantine").iterdir())
+        assert len(moved) == 1
+        assert (moved[0] / "catalog" / "cp.duckdb").exists()
+        assert "main.t" in (moved[0] / "README.md").read_text()
+        healed = node.log_file.read_text().rpartition('"reseeding"')[2]
+        assert ("snapshot_installed" in healed) == (log == "short")
+        index = int(str((cluster.status(leader) or {})["commit_index"]))
+        wait_for_proof(cluster, after=index)
+        assert is_degraded(cluster, node) == ""
+        # For good.
+        assert node.stop() == 0
+        node.start()
+        wait_for_proof(cluster, after=index)
+        assert is_degraded(cluster, node) == ""
+        assert len(list((data_dir(node) / "quarantine").iterdir())) == 1
+
+
+def test_a_crash_after_the_order_does_not_bring_the_old_state_back(tmp_path):
+    with LocalCluster.create(tmp_path / "cluster", 3, settings=dict(OFTEN)) as cluster:
+        cluster.start()
+        fill(cluster)
+        leader = cluster.wait_leader()
+        node = next(n for n in cluster.nodes if n is not leader)
+        node.stop()
+        change_a_value(node)
+        node.start()
+        wait_degraded(cluster, node)
+        session = cluster.connect(node)
+        session.execute("CALL quack_reseed(?, 'cp')", [node.node_id])
+        node.kill()
+        session.close()
+        node.start()
+        index = int(str((cluster.status(leader) or {})["commit_index"]))
+        wait_for_proof(cluster, after=index)
+        assert is_degraded(cluster, node) == ""
+        assert len(list((data_dir(node) / "quarantine").iterdir())) == 1
+
+
+def test_a_refused_reseed_changes_nothing(tmp_path):
+    with LocalCluster.create(tmp_path / "cluster", 2, settings=dict(OFTEN)) as cluster:
+        cluster.start()
+        fill(cluster)
+        leader = cluster.wait_leader()
+        code, answer, _ = reseed(cluster, leader, leader.node_id)
+        assert (code, answer["code"]) == (1, "unavailable")
+        assert f"node '{leader.node_id}' leads" in answer["error"]
+        # Without it the leader alone would be no majority.
+        follower = next(node for node in cluster.nodes if node is not leader)
+        code, answer, _ = reseed(cluster, leader, follower.node_id)
+        assert (code, answer["code"]) == (1, "unavailable")
+        assert "2 of the 2 voters are needed, and 1 of them" in answer["error"]
+        code, answer, _ = reseed(cluster, leader, "nobody")
+        assert (code, answer["code"]) == (1, "not_found")
+        for node in cluster.nodes:
+            assert is_degraded(cluster, node) == ""
+            assert not (data_dir(node) / "quarantine").exists()
+
+
+def state(cluster: LocalCluster, node: LocalNode) -> list[tuple]:
+    try:
+        session = cluster.connect(node)
+    except duckdb.Error:
+        return []
+    try:
+        return session.execute("FROM quack_state_hash('cp') ORDER BY ALL").fetchall()
+    except duckdb.Error:
+        return []
+    finally:
+        session.close()
+
+
+def refusal(cluster: LocalCluster, node: LocalNode, statement: str) -> str:
+    """What a client is told that asks this node, for a few seconds, in vain."""
+    session = connect()
+    try:
+        attach = cluster.attach_sql(node, consistency="eventual")
+        session.execute(f"{attach.removesuffix(')')}, request_timeout_ms 4000)")
+        with pytest.raises(duckdb.Error) as caught:
+            session.execute(statement).fetchall()
+        return str(caught.value)
+    finally:
+        session.close()
+
+
+def test_a_node_that_cannot_apply_takes_no_part_until_it_is_reseeded(tmp_path):
+    settings = OFTEN | {"checksum_interval_ms": 0}
+    with LocalCluster.create(tmp_path / "cluster", 3, settings=settings) as cluster:
+        cluster.start()
+        fill(cluster)
+        leader = cluster.wait_leader()
+        node, third = (n for n in cluster.nodes if n is not leader)
+        node.stop()
+        change_by_hand(node, "ALTER TABLE cp.main.other ADD COLUMN surplus INTEGER")
+        node.start()
+        session = cluster.connect(leader)
+        session.execute("INSERT INTO cp.other VALUES (1)")
+        session.close()
+        reason = wait_degraded(cluster, node)
+        assert "apply of entries from index" in reason, reason
+        wait_until(
+            lambda: '"node_degraded"' in node.log_file.read_text(), lambda: "a word of the process"
+        )
+        assert '"event":"degraded"' in node.log_file.read_text()
+        # A new start tries once more and meets the same.
+        assert node.stop() == 3
+        node.start()
+        assert wait_degraded(cluster, node) == reason
+
+        # It is not reseeded while the cluster could need it.
+        third.stop()
+        code, answer, _ = reseed(cluster, leader, node.node_id)
+        assert (code, answer["code"]) == (1, "unavailable")
+        # Without its vote and its acknowledgement the leader alone is no majority.
+        wait_until(
+            lambda: (cluster.status(leader) or {"is_leader": True})["is_leader"] is False,
+            lambda: f"a leader that steps down\n{tails(cluster)}",
+        )
+        refusal(cluster, leader, "INSERT INTO cp.other VALUES (2)")
+        assert (cluster.status(leader) or {"is_leader": True})["is_leader"] is False
+        assert is_degraded(cluster, node) == reason
+
+        third.start()
+        leader = cluster.wait_leader()
+        assert leader is not node
+        code, answer, _ = reseed(cluster, leader, node.node_id)
+        assert (code, answer["ok"]) == (0, True), (answer, tails(cluster))
+        session = cluster.connect(leader)
+        session.execute("INSERT INTO cp.other VALUES (3)")
+        session.close()
+        wait_until(
+            lambda: (
+                bool(expected := state(cluster, leader))
+                and all(state(cluster, other) == expected for other in cluster.nodes)
+            ),
+            lambda: f"equal states\n{tails(cluster)}",
+        )
+        moved = list((data_dir(node) / "quarantine").iterdir())
+        assert "apply of entries from index" in (moved[0] / "README.md").read_text()
+        assert is_degraded(cluster, node) == ""
+        assert node.stop() == 0
 
 
 def test_without_a_majority_everybody_is_told_and_nobody_latched(tmp_path):

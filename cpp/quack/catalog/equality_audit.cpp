@@ -262,9 +262,7 @@ void EqualityAudit::OnInstalled() {
 void EqualityAudit::LatchThisNode(const ObjectVerdict &verdict, raft::LogIndex index) {
 	auto reason = "the state of node '" + core.options.node_id + "' is wrong: " + verdict.type + " \"" +
 	              FullName(verdict) + "\" differs from the majority of the voters at index " + std::to_string(index) +
-	              " of group root (" + verdict.values +
-	              "); stop it, empty its data_dir, start it and run: quack cluster node replace " +
-	              core.options.node_id;
+	              " of group root (" + verdict.values + "); run: quack cluster node reseed " + core.options.node_id;
 	if (core.options.on_divergence) {
 		core.options.on_divergence(reason);
 	}

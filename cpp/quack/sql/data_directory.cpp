@@ -152,7 +152,7 @@ Status MoveOnce(const std::string &from, const std::string &to) {
 std::string Readme(const std::string &node, DataDirectory::Damage damage, const std::string &what, uint64_t old_disk,
                    uint64_t new_disk) {
 	auto is_log = damage == DataDirectory::Damage::Log;
-	std::string text = "# Files that node '" + node + "' moved aside because they were damaged\n\n" + what + "\n\n";
+	std::string text = "# Files that node '" + node + "' moved aside\n\n" + what + "\n\n";
 	text += is_log ? "The log held the node's votes and the entries it had acknowledged. Part of them is lost, so the "
 	                 "node must not go on with the rest: it could vote twice in a term, or elect a leader without a "
 	                 "committed entry. log/ and catalog/ were moved here whole.\n\n"
@@ -167,7 +167,7 @@ std::string Readme(const std::string &node, DataDirectory::Damage damage, const 
 		text += "The node gets the data from its log or from its peers.\n\n";
 	}
 	text += "Nothing here is read by the node. Remove this directory when the node is well again (quack cluster "
-	        "status) and nobody wants to look into the damage";
+	        "status) and nobody wants to look into what happened";
 	text += is_log ? " (quack log verify " : "";
 	return text + (is_log ? "log, from here).\n" : ".\n");
 }
@@ -259,6 +259,17 @@ std::string DataDirectory::Distrusted() const {
 	return distrusted;
 }
 
+Status DataDirectory::AskReseed(const std::string &why) {
+	std::lock_guard<std::mutex> guard(lock);
+	reseed_asked = why;
+	return WriteIdentity();
+}
+
+std::string DataDirectory::ReseedAsked() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return reseed_asked;
+}
+
 std::map<std::string, uint64_t> DataDirectory::Met() const {
 	std::lock_guard<std::mutex> guard(lock);
 	return met;
@@ -327,6 +338,7 @@ Status DataDirectory::FinishQuarantine() {
 	std::lock_guard<std::mutex> guard(lock);
 	moving_to.clear();
 	distrusted.clear();
+	reseed_asked.clear();
 	return WriteIdentity();
 }
 
@@ -345,6 +357,9 @@ Status DataDirectory::WriteIdentity() const {
 	}
 	if (!distrusted.empty()) {
 		json::yyjson_mut_obj_add_strcpy(document, root, "distrusted", distrusted.c_str());
+	}
+	if (!reseed_asked.empty()) {
+		json::yyjson_mut_obj_add_strcpy(document, root, "reseed_asked", reseed_asked.c_str());
 	}
 	if (!moving_to.empty()) {
 		json::yyjson_mut_obj_add_strcpy(document, root, "moving_to", moving_to.c_str());
@@ -387,6 +402,7 @@ Status DataDirectory::ReadIdentity(const std::string &file_path, const std::stri
 		replaces.push_back(json::yyjson_is_str(value) ? ParseHex(json::yyjson_get_str(value)) : 0);
 	}
 	distrusted = Member(root, "distrusted");
+	reseed_asked = Member(root, "reseed_asked");
 	moving_to = Member(root, "moving_to");
 	is_log_moving = json::yyjson_get_bool(json::yyjson_obj_get(root, "moving_log"));
 	auto format = json::yyjson_get_uint(json::yyjson_obj_get(root, "format"));

@@ -56,6 +56,10 @@ public:
 	Status Distrust(const std::string &why);
 	//! Empty = the catalog is trusted.
 	std::string Distrusted() const;
+	//! Durably notes that the next Open is to be followed by Quarantine(Damage::Catalog), and why. Until Quarantine.
+	Status AskReseed(const std::string &why);
+	//! Empty = not asked for.
+	std::string ReseedAsked() const;
 	//! Whether the node has taken part in a cluster with this directory: from then on its log must be there.
 	bool IsFormed() const;
 	Status MarkFormed();
@@ -100,8 +104,9 @@ private:
 	//! In quarantine/: files are being moved there; empty = no move is under way.
 	std::string moving_to;
 	bool is_log_moving = false;
-	mutable std::mutex lock; //! guards the three below and the file
+	mutable std::mutex lock; //! guards the four below and the file
 	std::string distrusted;
+	std::string reseed_asked;
 	bool is_formed = false;
 	std::map<std::string, uint64_t> met;
 };

@@ -179,6 +179,10 @@ Result<Answers> StopNode(duckdb::ClientContext &context, const Arguments &) {
 	return Answers {"stopped"};
 }
 
+Result<Answers> RestartDue(duckdb::ClientContext &context, const Arguments &) {
+	return Answers {NodeRuntime::Get(*context.db)->IsRestartDue() ? "yes" : "no"};
+}
+
 std::string TextOrEmpty(const Arguments &arguments, size_t position) {
 	return arguments.size() <= position || arguments[position].IsNull() ? std::string()
 	                                                                    : arguments[position].ToString();
@@ -191,6 +195,21 @@ Result<Answers> TransferAction(duckdb::ClientContext &context, const Arguments &
 		return leader.GetStatus();
 	}
 	return Answers {"node '" + leader.Value() + "' leads now", leader.Value()};
+}
+
+//! Its argument keeps a command from reaching another node than it names.
+Result<Answers> ReseedAction(duckdb::ClientContext &context, const Arguments &arguments) {
+	auto runtime = NodeRuntime::Get(*context.db);
+	auto &self = runtime->Config().node_id;
+	auto name = TextOrEmpty(arguments, 0);
+	if (name != self) {
+		return Status(ErrorCode::InvalidArgument, "quack_reseed: this is node '" + self + "', not '" + name + "'");
+	}
+	auto status = runtime->Reseed();
+	if (!status.IsOk()) {
+		return status;
+	}
+	return Answers {"node '" + self + "' moves its catalog aside and restarts"};
 }
 
 Action MemberFunction(const char *name, node::MemberAction member_action) {
@@ -404,6 +423,14 @@ void RegisterNodeFunctions(duckdb::ExtensionLoader &loader) {
 	auto close_backup = OwnProcessAction("quack_backup_close", CloseBackupAction);
 	close_backup.own_arguments = 1;
 	RegisterForOperators(loader, close_backup, {{text}});
+	auto due = OwnProcessAction("quack_node_restart_due", RestartDue);
+	due.columns = {"due"};
+	Register(loader, due, {{}});
+	Action reseed;
+	reseed.name = "quack_reseed";
+	reseed.run = ReseedAction;
+	reseed.own_arguments = 1;
+	RegisterForOperators(loader, reseed, {{text}});
 	Action transfer;
 	transfer.name = "quack_transfer_leadership";
 	transfer.columns = {"result", "leader_id"};

@@ -267,6 +267,10 @@ Status NodeRuntime::OpenReplica() {
 			Log(LogLevel::Error, "node", "distrust_not_recorded", {{"message", status.Message()}});
 		}
 	};
+	auto asked = MoveCatalogWhenAsked();
+	if (!asked.IsOk()) {
+		return asked;
+	}
 	auto opened = catalog::ReplicatedDatabase::Open(db, options);
 	if (!opened.IsOk() && opened.GetStatus().Code() == ErrorCode::Corruption) {
 		auto &damage = opened.GetStatus();
@@ -288,6 +292,50 @@ Status NodeRuntime::OpenReplica() {
 		return opened.GetStatus();
 	}
 	replica = std::move(opened.Value());
+	return Status::Ok();
+}
+
+Status NodeRuntime::MoveCatalogWhenAsked() {
+	auto why = directory->ReseedAsked();
+	if (why.empty()) {
+		return Status::Ok();
+	}
+	if (!CanDoWithoutCatalog()) {
+		return Status(ErrorCode::Unavailable, "node '" + config.node_id +
+		                                          "' was told to get its data again, but it has no peers and its log "
+		                                          "does not reach back to the beginning; nothing was changed. "
+		                                          "Name the peers in its configuration");
+	}
+	auto moved = directory->Quarantine(DataDirectory::Damage::Catalog, why);
+	if (!moved.IsOk()) {
+		return moved.GetStatus();
+	}
+	Log(LogLevel::Warn, "node", "reseeding", {{"message", why}, {"moved_to", moved.Value()}});
+	return Status::Ok();
+}
+
+Status NodeRuntime::Reseed() {
+	if (!HasPeers()) {
+		return Status(ErrorCode::InvalidArgument,
+		              "node '" + config.node_id + "' has no peers to get its data from; nothing was changed");
+	}
+	auto group = engine->GetStatus().front();
+	if (group.is_leader && !group.degraded) {
+		return Status(ErrorCode::Unavailable, "node '" + config.node_id +
+		                                          "' leads, and the data has to come from another leader; nothing was "
+		                                          "changed. First run: quack cluster leader stepdown");
+	}
+	auto why = directory->Distrusted();
+	if (why.empty() && group.degraded) {
+		why = group.reason;
+	}
+	auto status = directory->AskReseed("The node was told to get its data again (quack cluster node reseed)" +
+	                                   (why.empty() ? "." : "; it was out of service: " + why));
+	if (!status.IsOk()) {
+		return status;
+	}
+	engine->LatchDegraded("node '" + config.node_id + "' restarts to get its data again");
+	is_restart_due = true;
 	return Status::Ok();
 }
 

@@ -2,6 +2,7 @@
 //! DuckDB instance; found through the instance.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -63,6 +64,12 @@ public:
 	const QuackServer &Server() const {
 		return *server;
 	}
+	//! Gives the catalog up: the node takes no part any more, and its process is to start again (IsRestartDue), which
+	//! moves the catalog aside and gets the data from the log or from peers. InvalidArgument when there are none.
+	Status Reseed();
+	bool IsRestartDue() const {
+		return is_restart_due;
+	}
 	//! node_id of the root group's leader, at most VIEW_AGE_MAX old; empty when unknown.
 	std::string Leader();
 	//! As old.
@@ -74,6 +81,7 @@ private:
 	Status CheckRestored() const;
 	Status OpenLog();
 	Status OpenReplica();
+	Status MoveCatalogWhenAsked();
 	bool HasPeers() const;
 	bool CanDoWithoutCatalog() const;
 	void RefreshView();
@@ -95,6 +103,7 @@ private:
 	std::unique_ptr<ContentionQueue> contention;
 	std::unique_ptr<Admission> admission;
 	std::unique_ptr<QuackServer> server;
+	std::atomic<bool> is_restart_due {false};
 	std::mutex stop_lock; //! held for the whole shutdown
 	bool stopped = false;
 

@@ -20,10 +20,12 @@ namespace sql {
 
 namespace {
 
+//! quack_reseed is what a node out of service is told, and reads nothing.
 bool IsStatusFunction(const duckdb::TableRef *table) {
-	static const std::set<std::string> NAMES =
-	    {"quack_raft_status", "quack_peers",    "quack_connection_refusals", "quack_sessions", "quack_node_statistics",
-		 "quack_members",     "quack_checksums"};
+	static const std::set<std::string> NAMES = {"quack_raft_status",         "quack_peers",
+	                                            "quack_connection_refusals", "quack_sessions",
+	                                            "quack_node_statistics",     "quack_members",
+	                                            "quack_checksums",           "quack_reseed_outcome"};
 	if (table == nullptr || table->type != duckdb::TableReferenceType::TABLE_FUNCTION) {
 		return false;
 	}

@@ -187,6 +187,21 @@ def replace(
 
 
 @node_app.command()
+def reseed(
+    node_id: _Node,
+    timeout: Timeout = 600,
+    config: Config = None,
+    url: Url = None,
+    ca_file: CaFile = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a running node move its catalog aside, restart, and get the data from its peers."""
+    operations = _operations(config, url, ca_file, token_file, timeout)
+    _run(as_json, node_id, lambda: str(operations.reseed(node_id)))
+
+
+@node_app.command()
 def prepare(
     node_id: _Node,
     like: Annotated[pathlib.Path, typer.Option("--like", help="File of a node of the cluster.")],

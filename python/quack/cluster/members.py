@@ -179,6 +179,108 @@ class MemberOperations:
         self.wait_caught_up(node_id)
         return self.call("quack_member_replace", node_id)
 
+    def reseed(self, node_id: str) -> str:
+        """Have a node move its catalog aside, restart, and get the data again.
+
+        The other voters alone must hold a majority, be in service and have applied what was
+        committed when the command began: while the node has no data, the cluster needs nothing of
+        it.
+
+        Raises:
+            ClusterError: the others do not, or the node leads, or it refuses, or time is up.
+
+        """
+        leader, rows = self._look()
+        members = {
+            str(row["node_id"]): str(row["address"]) for row in rows if row["role"] in _MEMBER_ROLES
+        }
+        if node_id not in members:
+            raise ClusterError(f"node '{node_id}' is no member of this cluster [quack:not_found]")
+        leaders = {str(row["node_id"]) for row in rows if row["is_leader"]}
+        if leaders <= {node_id}:
+            words = f"node '{node_id}' leads" if leaders else "no node leads"
+            fix = "cluster leader stepdown" if leaders else "cluster status"
+            raise ClusterError(
+                f"{words}, and the data has to come from another leader; nothing was changed. "
+                f"First run: quack {fix} [quack:unavailable]"
+            )
+        with leader.open(timeout_s=_LOOK_S) as session:
+            goal = int(session.rows("quack_raft_status")[0]["commit_index"])
+        voters = [str(row["node_id"]) for row in rows if row["role"] == "voter"]
+        self._await_majority_without(node_id, {name: members[name] for name in voters}, goal)
+        node = self._target.at(members[node_id])
+        with node.open(timeout_s=_LOOK_S) as session:
+            self._say(str(session.rows("quack_reseed", node_id)[0]["result"]))
+        while True:
+            words = self._reseed_obstacle(node, node_id, goal)
+            if not words:
+                return f"node '{node_id}' has the data again, up to index {goal}"
+            self._say(words)
+            self._pause(ClusterError(words))
+
+    def _await_majority_without(self, node_id: str, voters: dict[str, str], goal: int) -> None:
+        """Wait for voters that are behind; refuse when those that never come are needed."""
+        needed = len(voters) // 2 + 1
+        while True:
+            ready: list[str] = []
+            behind: list[str] = []
+            out: list[str] = []
+            for name, address in voters.items():
+                if name == node_id:
+                    continue
+                fault, is_passing = self._fault_of(name, address, goal)
+                (behind if is_passing else out if fault else ready).append(fault or name)
+            if len(ready) >= needed:
+                return
+            words = (
+                f"node '{node_id}' is not reseeded: without it {needed} of the {len(voters)} "
+                f"voters are needed, and {len(ready)} of them are in service and caught up"
+            )
+            if behind or out:
+                words += f" ({'; '.join(behind + out)})"
+            words += "; nothing was changed [quack:unavailable]"
+            if len(ready) + len(behind) < needed:
+                raise ClusterError(words)
+            self._say(words)
+            self._pause(ClusterError(words))
+
+    def _fault_of(self, node_id: str, address: str, goal: int) -> tuple[str, bool]:
+        """Why a voter cannot be counted on, and whether time alone cures that; empty = nothing."""
+        try:
+            with self._target.at(address).open(timeout_s=_LOOK_S) as session:
+                row = session.rows("quack_raft_status")[0]
+        except ClusterError as error:
+            return f"{node_id}: {_first_line(error)}", False
+        if row["node_id"] != node_id:
+            return f"{node_id}: does not answer", False
+        if row["degraded"]:
+            return f"{node_id}: out of service: {row['reason']}", False
+        applied = int(row["applied_index"] or 0)
+        if applied < goal:
+            return f"{node_id}: has applied {applied} of {goal}", True
+        return "", False
+
+    def _reseed_obstacle(self, node: Target, node_id: str, goal: int) -> str:
+        """What there is still to wait for; empty = nothing."""
+        try:
+            with node.open(timeout_s=_LOOK_S) as session:
+                row = session.rows("quack_raft_status")[0]
+        except ClusterError:
+            return f"node '{node_id}' restarts"
+        if row["node_id"] != node_id:
+            # The client was led on when its node went away.
+            return f"node '{node_id}' restarts"
+        if row["degraded"]:
+            # Of its process that is about to end; the next one starts without the catalog.
+            return f"node '{node_id}' stops: {row['reason']}"
+        if row["applied_index"] is not None and int(row["applied_index"]) >= goal:
+            return ""
+        words = f"node '{node_id}' has applied {row['applied_index'] or 0} of {goal}"
+        if row["snapshot_bytes_total"]:
+            done, total = row["snapshot_bytes_done"], row["snapshot_bytes_total"]
+            words += f", received {done} of {total} bytes of a snapshot"
+        return words + (f"; {row['reason']}" if row["reason"] else "")
+
     def step_down(self, preferred: str | None) -> dict[str, str]:
         """Hand leadership over.
 

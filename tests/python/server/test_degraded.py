@@ -152,3 +152,22 @@ def test_status_through_an_attached_catalog(tmp_path):
     finally:
         client.close()
         node.stop()
+
+
+def test_a_node_without_peers_is_not_reseeded(tmp_path):
+    """Its data, even if wrong, may be all there is."""
+    node = latched(tmp_path)
+    try:
+        session = node.session()
+        ((code, message, _),) = session.query("SELECT * FROM quack_reseed_outcome('n0')")
+        assert code == "invalid_argument" and "no peers" in message
+        ((code, message, _),) = session.query("SELECT * FROM quack_reseed_outcome('n1')")
+        assert code == "invalid_argument" and "this is node 'n0', not 'n1'" in message
+    finally:
+        node.stop()
+    assert not (tmp_path / "data" / "quarantine").exists()
+    node.start()
+    try:
+        assert node.status()["reason"] == REASON
+    finally:
+        node.stop()
