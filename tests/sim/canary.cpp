@@ -4,7 +4,6 @@ namespace quack {
 namespace sim {
 
 const std::vector<Canary> &Canaries() {
-	using raft::Sabotage;
 	static const std::vector<Canary> all = {
 	    {"commit_old_term_by_count", &Sabotage::commit_old_term_by_count},
 	    {"vote_without_persisted_term", &Sabotage::vote_without_persisted_term},
@@ -14,6 +13,11 @@ const std::vector<Canary> &Canaries() {
 	    {"apply_past_commit", &Sabotage::apply_past_commit},
 	    {"vote_for_stale_log", &Sabotage::vote_for_stale_log},
 	    {"vote_twice_per_term", &Sabotage::vote_twice_per_term},
+	    {"skip_log_sync", &Sabotage::skip_log_sync},
+	    {"skip_checksum", &Sabotage::skip_checksum},
+	    {"apply_before_durable", &Sabotage::apply_before_durable},
+	    {"install_backwards", &Sabotage::install_backwards},
+	    {"keep_identity", &Sabotage::keep_identity},
 	};
 	return all;
 }

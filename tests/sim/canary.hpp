@@ -1,5 +1,5 @@
-//! Proof that the alarm rings: each switch of raft::Sabotage breaks one rule of the core, and the checkers have to
-//! notice.
+//! Proof that the alarm rings: each switch of Sabotage breaks one rule of the core, its driver or its log, and the
+//! checkers have to notice.
 #pragma once
 
 #include <string>
@@ -12,10 +12,10 @@ namespace sim {
 
 struct Canary {
 	const char *name;
-	bool raft::Sabotage::*broken_rule;
+	bool Sabotage::*broken_rule;
 };
 
-//! Every switch of raft::Sabotage.
+//! Every switch of Sabotage.
 const std::vector<Canary> &Canaries();
 //! Null when unknown.
 const Canary *FindCanary(const std::string &name);

@@ -32,6 +32,8 @@ const char *EventKindName(EventKind kind) {
 	                                    "snapshot_fail",
 	                                    "snapshot_durable",
 	                                    "restart",
+	                                    "latched",
+	                                    "early_answer",
 	                                    "client_wake",
 	                                    "client_request",
 	                                    "op_timeout",

@@ -21,6 +21,8 @@ enum class EventKind : uint8_t {
 	SnapshotFail,      //! node, arg = index into the transfers
 	SnapshotDurable,   //! node, arg = index into the transfers
 	Restart,           //! node
+	Latched,           //! node: it stopped by itself
+	EarlyAnswer,       //! node, arg = as SyncDone; a sabotaged driver only
 	ClientWake,        //! arg = client
 	ClientRequest,     //! node, arg = first operation of the batch
 	OpTimeout,         //! arg = operation

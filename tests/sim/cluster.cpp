@@ -117,7 +117,21 @@ void Cluster::OnFirstCommit(SimNode &node, raft::Term term, raft::LogIndex commi
 
 const LogImage *Cluster::SyncedLog(raft::NodeId id) {
 	SimNode *node = Find(id);
-	return node ? &node->Disk().Synced() : nullptr;
+	if (node) {
+		return &node->Disk().Synced();
+	}
+	auto lost = lost_disks.find(id);
+	return lost == lost_disks.end() ? nullptr : &lost->second;
+}
+
+void Cluster::ReplaceDisk(SimNode &node) {
+	lost_disks[node.Id()] = node.Disk().Synced();
+	auto old_id = node.Id();
+	node.ReplaceIdentity();
+	world.coverage.disks_replaced++;
+	world.trace.Print("%10.3f  node %llu has a damaged log and comes back empty as node %llu",
+	                  static_cast<double>(world.queue.Now()) / NS_PER_MS, static_cast<unsigned long long>(old_id),
+	                  static_cast<unsigned long long>(node.Id()));
 }
 
 void Cluster::PushTransfer(EventKind kind, MonotonicNs delay, uint64_t index) {

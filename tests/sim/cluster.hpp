@@ -1,6 +1,7 @@
 //! All nodes of one run, snapshot transfers between them, and what is globally known to be committed.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -49,6 +50,8 @@ public:
 	void OnReadRefused(SimNode &node, uint32_t op, const Status &status) override;
 	void OnReadReady(SimNode &node, uint32_t op) override;
 	const LogImage *SyncedLog(raft::NodeId node) override;
+	//! The node's log is damaged: it gets a new identity. What was committed with its help stays so.
+	void ReplaceDisk(SimNode &node);
 
 private:
 	struct Transfer {
@@ -69,6 +72,8 @@ private:
 	std::vector<std::unique_ptr<SimNode>> nodes;
 	std::vector<Transfer> transfers;
 	raft::Membership committed_membership;
+	//! What damaged disks held, by their identities.
+	std::map<raft::NodeId, LogImage> lost_disks;
 };
 
 } // namespace sim

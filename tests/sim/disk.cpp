@@ -17,6 +17,7 @@ constexpr const char *LOG_DIRECTORY = "/log";
 constexpr uint64_t SEGMENT_BYTES = 16 << 10;
 //! Changing calls of one recovery at most, or nearly so.
 constexpr uint64_t RECOVERY_CALLS_MAX = 8;
+constexpr size_t RECENT_RECORDS = 6;
 
 } // namespace
 
@@ -46,9 +47,13 @@ void SimDisk::Open() {
 	log_options.cache_bytes = options.cache_bytes;
 	log_options.spare_segments_max = options.spare_segments_max;
 	log_options.prepare_in_background = false;
+	log_options.sabotage.skip_checksum = options.sabotage.skip_checksum;
 	auto opened = storage::OpenSegmentedLog(*files, log_options);
 	if (opened.IsOk()) {
 		log = std::move(opened.Value());
+	} else if (rot && IsThere(*rot) && opened.GetStatus().Code() == ErrorCode::Corruption) {
+		is_damaged = true;
+		counters.rot_found_by_open++;
 	} else if (!files->IsStopped()) {
 		Report("the log does not open: " + opened.GetStatus().ToString());
 	}
@@ -85,6 +90,10 @@ Result<raft::Term> SimDisk::TermAt(raft::LogIndex index) const {
 
 Result<std::vector<raft::Entry>> SimDisk::Entries(raft::LogIndex begin, raft::LogIndex end, size_t bytes_max) const {
 	auto read = log->Reader(raft::ROOT_GROUP).Entries(begin, end, bytes_max);
+	if (!read.IsOk() && rot && read.GetStatus().Code() == ErrorCode::Corruption) {
+		reader_found_rot = true;
+		counters.rot_found_by_reader++;
+	}
 	if (!read.IsOk() || !options.has_oracle) {
 		return read;
 	}
@@ -121,7 +130,15 @@ uint64_t SimDisk::Write(LogWrite write) {
 }
 
 void SimDisk::Sync() {
-	Check(log->Sync(), "sync");
+	if (!options.sabotage.skip_log_sync) {
+		Check(log->Sync(), "sync");
+	}
+	if (durable_seq < written_seq) {
+		proven_last = durable_last;
+		proven_last_term = durable_last_term;
+		durable_last = written.LastIndex();
+		durable_last_term = *written.TermAt(durable_last);
+	}
 	durable_seq = written_seq;
 }
 
@@ -154,12 +171,17 @@ LogImage SimDisk::ReadImage() {
 	return image;
 }
 
-std::optional<size_t> SimDisk::Explain(const LogImage &found) const {
+LogImage SimDisk::DurableImage() const {
 	LogImage state = synced;
-	auto durable_count = static_cast<size_t>(durable_seq - synced_seq);
-	for (size_t i = 0; i < durable_count; i++) {
+	for (size_t i = 0; i < durable_seq - synced_seq; i++) {
 		state.Apply(unsynced[i]);
 	}
+	return state;
+}
+
+std::optional<size_t> SimDisk::Explain(const LogImage &found) const {
+	LogImage state = DurableImage();
+	auto durable_count = static_cast<size_t>(durable_seq - synced_seq);
 	if (state.SameAs(found)) {
 		return durable_count;
 	}
@@ -177,7 +199,7 @@ std::optional<size_t> SimDisk::Explain(const LogImage &found) const {
 void SimDisk::Reopen(Prng &prng) {
 	log.reset();
 	while (!log) {
-		bool interrupted = prng.Chance(options.recovery_crash_percent, 100);
+		bool interrupted = !rot && prng.Chance(options.recovery_crash_percent, 100);
 		if (interrupted) {
 			files->StopAfter(1 + prng.Below(RECOVERY_CALLS_MAX));
 		}
@@ -188,25 +210,102 @@ void SimDisk::Reopen(Prng &prng) {
 			log.reset();
 			files->PowerCut();
 		} else if (!log) {
-			return;
+			return; // damaged, or reported
 		}
 	}
 }
 
-size_t SimDisk::Crash(CrashKind kind, Prng &prng) {
+std::optional<SimDisk::Spot> SimDisk::Flip(const Target &target, Prng &prng) {
+	struct Candidate {
+		Spot spot;
+		uint64_t bytes;
+	};
+	std::vector<Candidate> candidates;
+	auto visit = [&](const storage::ScannedRecord &record) {
+		if (target(record)) {
+			candidates.push_back({{record.file, record.offset, 0, record.fields.index, record.fields.term},
+			                      storage::RECORD_HEADER_BYTES + record.body.size()});
+		}
+		return true;
+	};
+	auto scanned = storage::ScanLog(*files, LOG_DIRECTORY, visit);
+	if (!scanned.IsOk() || candidates.empty()) {
+		return std::nullopt;
+	}
+	// Old records are hardly ever read again before the next start.
+	size_t recent = std::min<size_t>(candidates.size(), prng.Chance(1, 2) ? RECENT_RECORDS : SIZE_MAX);
+	auto &chosen = candidates[candidates.size() - 1 - prng.Below(recent)];
+	auto spot = chosen.spot;
+	spot.offset += prng.Below(chosen.bytes);
+	Check(files->FlipBit(spot.path, spot.offset, static_cast<unsigned>(prng.Below(8))), "have the file it scanned");
+	spot.byte = files->Contents(spot.path)[spot.offset];
+	return spot;
+}
+
+bool SimDisk::IsProven(raft::LogIndex index, raft::Term term) const {
+	return index > written.base.index && index <= proven_last && written.TermAt(proven_last) == proven_last_term &&
+	       written.TermAt(index) == term;
+}
+
+bool SimDisk::IsThere(const Spot &spot) const {
+	auto bytes = files->Contents(spot.path);
+	return spot.offset < bytes.size() && bytes[spot.offset] == spot.byte;
+}
+
+bool SimDisk::Rot(Prng &prng) {
+	QUACK_CHECK(!rot, "one bit at a time");
+	auto is_proven = [this](const storage::ScannedRecord &record) {
+		return record.fields.type == storage::RecordType::Entry && IsProven(record.fields.index, record.fields.term);
+	};
+	rot = Flip(is_proven, prng);
+	return rot.has_value();
+}
+
+bool SimDisk::IsUnsynced(const storage::ScannedRecord &record) const {
+	if (record.acknowledged || record.fields.type != storage::RecordType::Entry) {
+		return false;
+	}
+	auto is_it = [&](const raft::Entry &entry) {
+		return entry.index == record.fields.index && entry.term == record.fields.term;
+	};
+	return std::any_of(unsynced.begin() + static_cast<ptrdiff_t>(durable_seq - synced_seq), unsynced.end(),
+	                   [&](const LogWrite &write) {
+		                   return std::any_of(write.entries.begin(), write.entries.end(), is_it);
+	                   });
+}
+
+size_t SimDisk::Crash(CrashKind kind, BitFlip flip, Prng &prng) {
 	if (kind == CrashKind::PowerLoss) {
 		files->PowerCut();
 	} else {
 		files->EndProcess();
+	}
+	if (rot && !IsThere(*rot)) {
+		rot.reset();
+	}
+	std::optional<Spot> torn;
+	if (flip == BitFlip::Acknowledged && !rot) {
+		rot = Flip([](const storage::ScannedRecord &record) { return record.acknowledged; }, prng);
+	} else if (flip == BitFlip::Unsynced && !rot) {
+		torn = Flip([this](const storage::ScannedRecord &record) { return IsUnsynced(record); }, prng);
 	}
 	auto interrupted_before = counters.recoveries_interrupted;
 	Reopen(prng);
 	if (!log) {
 		return 0;
 	}
+	if (rot && options.has_oracle) {
+		Report("the log opens although a bit flipped at offset " + std::to_string(rot->offset) + " of " + rot->path);
+	}
 	bool lost_power = kind == CrashKind::PowerLoss || counters.recoveries_interrupted > interrupted_before;
 	counters.torn_tails += log->GetStatus().torn_bytes > 0 ? 1 : 0;
 	LogImage found = ReadImage();
+	if (torn) {
+		counters.unsynced_flips++;
+		if (options.has_oracle && torn->index > found.base.index && found.Holds(torn->index, torn->term)) {
+			Report("recovery takes index " + std::to_string(torn->index) + " for good, where a bit flipped");
+		}
+	}
 	auto survivors = Explain(found);
 	if (options.has_oracle && (!survivors || (!lost_power && !found.SameAs(written)))) {
 		Report("recovery found " + found.Describe() + " after a crash of the " + (lost_power ? "machine" : "process") +
@@ -218,6 +317,8 @@ size_t SimDisk::Crash(CrashKind kind, Prng &prng) {
 	synced = written;
 	synced_seq = written_seq;
 	durable_seq = written_seq;
+	durable_last = 0;
+	proven_last = 0;
 	return lost;
 }
 

@@ -6,17 +6,20 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "quack/common/prng.hpp"
 #include "quack/raft/log_reader.hpp"
+#include "quack/storage/log_scan.hpp"
 #include "quack/storage/log_store.hpp"
 #include "quack/storage/testing/fault_file_system.hpp"
 #include "sim/checkers/violation.hpp"
 #include "sim/log_image.hpp"
 #include "sim/register_machine.hpp"
+#include "sim/sabotage.hpp"
 
 namespace quack {
 namespace sim {
@@ -24,6 +27,13 @@ namespace sim {
 enum class CrashKind : uint8_t {
 	Process,   //! the machine lives on: every write survives
 	PowerLoss, //! unsynced sectors are lost at random
+};
+
+//! A bit that changes by itself.
+enum class BitFlip : uint8_t {
+	None,
+	Unsynced,     //! in an entry that no Sync covered: recovery cuts it, like a torn one
+	Acknowledged, //! in a record that was durable: the log must answer Corruption
 };
 
 struct DiskOptions {
@@ -36,6 +46,7 @@ struct DiskOptions {
 	uint32_t recovery_crash_percent = 0;
 	//! Hold the log against the image; off where only the six properties shall notice.
 	bool has_oracle = true;
+	Sabotage sabotage;
 };
 
 //! What happened to one disk so far.
@@ -44,6 +55,9 @@ struct DiskCounters {
 	uint64_t segments_released = 0;
 	uint64_t torn_tails = 0;
 	uint64_t recoveries_interrupted = 0;
+	uint64_t unsynced_flips = 0;
+	uint64_t rot_found_by_open = 0;
+	uint64_t rot_found_by_reader = 0;
 };
 
 class SimDisk final : public raft::LogReader {
@@ -70,9 +84,24 @@ public:
 	//! Announces that everything up to `seq` is durable; a Sync covered it.
 	void CompleteSync(uint64_t seq);
 
-	//! Ends the process or cuts the power, and opens the log again. Returns how many unsynced writes were lost, whole
-	//! or in part.
-	size_t Crash(CrashKind kind, Prng &prng);
+	//! Ends the process or cuts the power, flips a bit if wanted, and opens the log again. Returns how many unsynced
+	//! writes were lost, whole or in part.
+	size_t Crash(CrashKind kind, BitFlip flip, Prng &prng);
+	//! A bit of an acknowledged record flips while the log is open. False when there is none yet.
+	bool Rot(Prng &prng);
+	//! A bit of the log has flipped, and nobody healed it. Whether anybody noticed is another question.
+	bool IsRotten() const {
+		return rot.has_value();
+	}
+	//! The reader met the flipped bit: the node stops.
+	bool HasReaderFoundRot() const {
+		return reader_found_rot;
+	}
+	//! The log answered Corruption when it was opened: a node heals by taking a new identity. Nothing may be read or
+	//! written; the images are as they were.
+	bool IsDamaged() const {
+		return is_damaged;
+	}
 	//! Before a core starts: mends a log that is behind the checkpoint.
 	void Recover();
 
@@ -92,6 +121,28 @@ public:
 	MachineImage checkpoint;
 
 private:
+	//! Where a bit flipped.
+	struct Spot {
+		std::string path;
+		uint64_t offset = 0;
+		//! The byte there, since.
+		char byte = 0;
+		//! Unsynced only: the entry it lies in.
+		raft::LogIndex index = 0;
+		raft::Term term = 0;
+	};
+
+	//! What a flip may hit.
+	using Target = std::function<bool(const storage::ScannedRecord &record)>;
+	std::optional<Spot> Flip(const Target &target, Prng &prng);
+	//! The last entry of a finished Sync whose marks a later Sync made durable too: damage before it is always told
+	//! from a torn end (storage/DESIGN.md, "How the acknowledged end is known").
+	bool IsProven(raft::LogIndex index, raft::Term term) const;
+	//! An entry that no Sync covered.
+	bool IsUnsynced(const storage::ScannedRecord &record) const;
+	//! Its segment may have been released.
+	bool IsThere(const Spot &spot) const;
+	LogImage DurableImage() const;
 	void Open();
 	//! Reopens after a crash.
 	void Reopen(Prng &prng);
@@ -114,7 +165,15 @@ private:
 	uint64_t synced_seq = 0;
 	//! Covered by a Sync: synced_seq <= durable_seq <= written_seq.
 	uint64_t durable_seq = 0;
-	DiskCounters counters;
+	//! Where the log ended at the last Sync that had something to do, and at the one before.
+	raft::LogIndex durable_last = 0;
+	raft::Term durable_last_term = 0;
+	raft::LogIndex proven_last = 0;
+	raft::Term proven_last_term = 0;
+	std::optional<Spot> rot;
+	mutable bool reader_found_rot = false;
+	bool is_damaged = false;
+	mutable DiskCounters counters;
 };
 
 } // namespace sim

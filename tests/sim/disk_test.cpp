@@ -27,7 +27,7 @@ LogWrite WithTerm(LogWrite write, raft::Term term, raft::NodeId vote) {
 
 struct Fixture {
 	explicit Fixture(uint64_t seed = 1, uint32_t recovery_crash_percent = 0)
-	    : prng(seed), disk({seed, 0, 1, recovery_crash_percent, true}, raft::SnapshotMeta(), sink) {
+	    : prng(seed), disk({seed, 0, 1, recovery_crash_percent, true, {}}, raft::SnapshotMeta(), sink) {
 	}
 	void SyncAll() {
 		disk.Sync();
@@ -65,7 +65,7 @@ TEST_CASE("a power loss keeps every synced write and a prefix of the rest, whate
 		f.SyncAll();
 		f.disk.Write(MakeWrite(4, 4, 1, 400));
 		f.disk.Write(WithTerm(MakeWrite(6, 2, 2), 2, 0));
-		f.disk.Crash(CrashKind::PowerLoss, f.prng);
+		f.disk.Crash(CrashKind::PowerLoss, BitFlip::None, f.prng);
 		REQUIRE_MESSAGE(!f.sink.Any(), f.sink.First().message);
 		auto last = f.disk.LastIndex();
 		REQUIRE(last >= 3);
@@ -90,7 +90,7 @@ TEST_CASE("a sync that nobody was told of survives the power loss too") {
 		f.disk.Write(MakeWrite(1, 3, 1));
 		f.disk.Sync();
 		f.disk.Write(MakeWrite(4, 1, 1));
-		f.disk.Crash(CrashKind::PowerLoss, f.prng);
+		f.disk.Crash(CrashKind::PowerLoss, BitFlip::None, f.prng);
 		REQUIRE(!f.sink.Any());
 		REQUIRE(f.disk.LastIndex() >= 3);
 	}
@@ -99,7 +99,7 @@ TEST_CASE("a sync that nobody was told of survives the power loss too") {
 TEST_CASE("a crash of the process alone loses nothing") {
 	Fixture f;
 	f.disk.Write(MakeWrite(1, 3, 1));
-	CHECK(f.disk.Crash(CrashKind::Process, f.prng) == 0);
+	CHECK(f.disk.Crash(CrashKind::Process, BitFlip::None, f.prng) == 0);
 	CHECK(f.disk.LastIndex() == 3);
 	CHECK(!f.sink.Any());
 }
@@ -117,13 +117,80 @@ TEST_CASE("segments are opened when they are full and released behind a synced t
 	f.disk.Write(write);
 	f.SyncAll();
 	CHECK(f.disk.Counters().segments_released > 2);
-	f.disk.Crash(CrashKind::PowerLoss, f.prng);
+	f.disk.Crash(CrashKind::PowerLoss, BitFlip::None, f.prng);
 	CHECK(f.disk.FirstIndex() == 36);
 	CHECK(f.disk.LastIndex() == 40);
 	CHECK(f.disk.Entries(36, 41, SIZE_MAX).Value().size() == 5);
 	CHECK(f.disk.TermAt(34).GetStatus().Code() == ErrorCode::NotFound);
 	CHECK(f.disk.Entries(35, 41, 100).GetStatus().Code() == ErrorCode::NotFound);
 	CHECK(!f.sink.Any());
+}
+
+TEST_CASE("a flipped bit in an unsynced entry is cut like a torn one") {
+	uint64_t flips = 0;
+	for (uint64_t seed = 0; seed < 300; seed++) {
+		Fixture f(seed, 30);
+		f.disk.Write(MakeWrite(1, 3, 1));
+		f.SyncAll();
+		f.disk.Write(MakeWrite(4, 4, 1));
+		f.disk.Crash(CrashKind::PowerLoss, BitFlip::Unsynced, f.prng);
+		REQUIRE_MESSAGE(!f.sink.Any(), f.sink.First().message);
+		REQUIRE(!f.disk.IsDamaged());
+		REQUIRE(f.disk.LastIndex() >= 3);
+		flips += f.disk.Counters().unsynced_flips;
+	}
+	CHECK(flips > 50);
+}
+
+TEST_CASE("a flipped bit before the acknowledged end is answered by Corruption at the next start") {
+	for (uint64_t seed = 0; seed < 300; seed++) {
+		Fixture f(seed);
+		f.disk.Write(WithTerm(MakeWrite(1, 3, 1), 1, 7));
+		f.SyncAll();
+		f.disk.Write(MakeWrite(4, 2, 1));
+		f.SyncAll();
+		bool is_open = seed % 2 == 0;
+		REQUIRE((!is_open || f.disk.Rot(f.prng)));
+		auto flip = is_open ? BitFlip::None : BitFlip::Acknowledged;
+		f.disk.Crash(seed % 3 == 0 ? CrashKind::Process : CrashKind::PowerLoss, flip, f.prng);
+		REQUIRE_MESSAGE(!f.sink.Any(), f.sink.First().message);
+		REQUIRE(f.disk.IsDamaged());
+		REQUIRE(f.disk.Synced().LastIndex() == 5);
+	}
+}
+
+TEST_CASE("the reader answers Corruption when it meets a flipped bit") {
+	Fixture f;
+	f.disk.Write(MakeWrite(1, 1, 1));
+	f.SyncAll();
+	f.disk.Write(MakeWrite(2, 1, 1));
+	f.SyncAll();
+	REQUIRE(f.disk.Rot(f.prng));
+	CHECK(f.disk.Entries(1, 2, SIZE_MAX).GetStatus().Code() == ErrorCode::Corruption);
+	CHECK(f.disk.HasReaderFoundRot());
+	CHECK(f.disk.Entries(2, 3, SIZE_MAX).IsOk());
+	CHECK(!f.sink.Any());
+}
+
+TEST_CASE("the oracle notices a log that skips its checksums, and a driver that skips the sync") {
+	for (bool skips_checksum : {true, false}) {
+		bool noticed = false;
+		for (uint64_t seed = 0; seed < 50 && !noticed; seed++) {
+			DiskOptions options {seed, 0, 1, 0, true, {}};
+			options.sabotage.skip_checksum = skips_checksum;
+			options.sabotage.skip_log_sync = !skips_checksum;
+			ViolationSink sink;
+			Prng prng(seed);
+			SimDisk disk(options, raft::SnapshotMeta(), sink);
+			disk.Write(MakeWrite(1, 3, 1));
+			disk.Sync();
+			disk.CompleteSync(1);
+			disk.Write(MakeWrite(4, 3, 1));
+			disk.Crash(CrashKind::PowerLoss, BitFlip::Acknowledged, prng);
+			noticed = sink.Any();
+		}
+		CHECK(noticed);
+	}
 }
 
 TEST_CASE("a write that the log refuses is reported: a real node would stop") {
@@ -154,7 +221,7 @@ TEST_CASE("recovery resets a log that its checkpoint overtook, and lifts the ter
 	CHECK(f.disk.Written().base.membership == membership);
 	CHECK(f.disk.Written().hard_state.term == 3);
 	CHECK(f.disk.Written().hard_state.voted_for == raft::NO_NODE);
-	f.disk.Crash(CrashKind::PowerLoss, f.prng);
+	f.disk.Crash(CrashKind::PowerLoss, BitFlip::None, f.prng);
 	CHECK(f.disk.FirstIndex() == 5);
 	CHECK(!f.sink.Any());
 }

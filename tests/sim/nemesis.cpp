@@ -60,6 +60,10 @@ MonotonicNs Nemesis::IntervalOf(Fault fault) const {
 		return s.checkpoint_interval;
 	case Fault::Lease:
 		return s.lease_attack_interval;
+	case Fault::Rot:
+		return s.rot_interval;
+	case Fault::Repair:
+		return s.rot_interval != 0 || s.crash_rot_percent != 0 ? s.config.election_timeout : 0;
 	}
 	return 0;
 }
@@ -72,7 +76,7 @@ void Nemesis::ScheduleNext(Fault fault) {
 }
 
 void Nemesis::Start() {
-	for (uint8_t fault = 0; fault <= static_cast<uint8_t>(Fault::Lease); fault++) {
+	for (uint8_t fault = 0; fault <= static_cast<uint8_t>(Fault::Repair); fault++) {
 		ScheduleNext(static_cast<Fault>(fault));
 	}
 	if (world.settings.drift_ppm == 0) {
@@ -86,11 +90,17 @@ void Nemesis::Start() {
 }
 
 void Nemesis::Handle(const SimEvent &event) {
+	SimNode &node = cluster.At(event.node);
+	bool same_life = node.IsAlive() && node.Life() == event.life;
+	if (event.kind == EventKind::Latched && same_life) {
+		CrashOne(node, CrashKind::Process, world.settings.downtime_max);
+	}
+	if (event.kind == EventKind::Restart && !node.IsAlive()) {
+		Restart(node);
+	}
 	if (healed) {
 		return;
 	}
-	SimNode &node = cluster.At(event.node);
-	bool same_life = node.IsAlive() && node.Life() == event.life;
 	switch (event.kind) {
 	case EventKind::Nemesis:
 		Strike(static_cast<Fault>(event.arg));
@@ -127,15 +137,21 @@ void Nemesis::Handle(const SimEvent &event) {
 			                 event.arg - 1);
 		}
 		return;
+	case EventKind::Latched:
 	case EventKind::Restart:
-		if (!node.IsAlive()) {
-			ReplaceIfUnused(node);
-			node.Start();
-		}
 		return;
 	default:
 		EndFault(event);
 	}
+}
+
+void Nemesis::Restart(SimNode &node) {
+	if (node.Disk().IsDamaged()) {
+		cluster.ReplaceDisk(node);
+	} else if (!healed) {
+		ReplaceIfUnused(node);
+	}
+	node.Start();
 }
 
 void Nemesis::EndFault(const SimEvent &event) {
@@ -263,6 +279,9 @@ void Nemesis::Strike(Fault fault) {
 	case Fault::Lease:
 		BeginLeaseAttack();
 		return;
+	case Fault::Repair:
+		RepairMembership();
+		return;
 	default:
 		break;
 	}
@@ -294,6 +313,10 @@ void Nemesis::Strike(Fault fault) {
 	} else if (fault == Fault::Campaign) {
 		world.trace.Print("%10.3f  node %llu is asked to campaign", now_ms, id);
 		node->Step(raft::CampaignEvent());
+	} else if (fault == Fault::Rot) {
+		if (MayLoseDisk(*node) && node->Rot()) {
+			world.trace.Print("%10.3f  node %llu: a bit of its log flips", now_ms, id);
+		}
 	} else if (fault == Fault::Checkpoint) {
 		world.queue.Push(0, EventKind::CheckpointBegin, static_cast<uint16_t>(node->Slot()), node->Life(), 0);
 	}
@@ -316,7 +339,13 @@ void Nemesis::CrashSome() {
 }
 
 void Nemesis::CrashOne(SimNode &node, CrashKind kind, MonotonicNs downtime_max) {
-	node.Crash(kind);
+	auto flip = BitFlip::None;
+	if (!healed && prng.Chance(world.settings.crash_rot_percent, 100) && MayLoseDisk(node)) {
+		flip = BitFlip::Acknowledged;
+	} else if (kind == CrashKind::PowerLoss && prng.Chance(world.settings.unsynced_flip_percent, 100)) {
+		flip = BitFlip::Unsynced;
+	}
+	node.Crash(kind, flip);
 	world.queue.Push(1 + UpTo(downtime_max), EventKind::Restart, static_cast<uint16_t>(node.Slot()), 0, 0);
 }
 
@@ -355,6 +384,47 @@ void Nemesis::ReplaceIfUnused(SimNode &node) {
 	world.trace.Print("%10.3f  slot %u comes back empty as node %llu",
 	                  static_cast<double>(world.queue.Now()) / NS_PER_MS, node.Slot(),
 	                  static_cast<unsigned long long>(node.Id()));
+}
+
+bool Nemesis::MayLoseDisk(const SimNode &node) {
+	const auto &members = cluster.CommittedMembership();
+	if (members.IsJoint()) {
+		return false;
+	}
+	for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
+		if (cluster.At(slot).Disk().IsRotten()) {
+			return false;
+		}
+	}
+	for (const auto *list : {&members.voters, &members.learners}) {
+		for (auto id : *list) {
+			if (!cluster.Find(id)) {
+				return false;
+			}
+		}
+	}
+	return !Names(members.voters, node.Id()) || members.voters.size() >= 3;
+}
+
+void Nemesis::RepairMembership() {
+	SimNode *leader = cluster.CurrentLeader();
+	if (!leader || leader->IsPaused() || leader->MembershipInForce().IsJoint()) {
+		return;
+	}
+	raft::ChangeMembershipEvent change;
+	change.request = next_change_request++;
+	change.voters = leader->MembershipInForce().voters;
+	change.learners = leader->MembershipInForce().learners;
+	bool changes = false;
+	for (auto *list : {&change.voters, &change.learners}) {
+		for (auto &id : *list) {
+			changes = changes || !cluster.Find(id);
+			id = cluster.At(SlotOf(id)).Id();
+		}
+	}
+	if (changes) {
+		leader->Step(std::move(change));
+	}
 }
 
 void Nemesis::ChangeMembership() {
@@ -401,7 +471,7 @@ void Nemesis::Heal() {
 		node.PauseUntil(0);
 		node.SetDiskFactor(1);
 		if (!node.IsAlive()) {
-			node.Start();
+			Restart(node);
 		}
 	}
 }

@@ -18,6 +18,8 @@ public:
 	void Handle(const SimEvent &event);
 	//! Ends every fault: links open, disks fast, nobody paused, everybody running. Nothing new from now on.
 	void Heal();
+	//! Puts nodes with new disks into the places of the old ones, when the leader still knows those.
+	void RepairMembership();
 
 private:
 	enum class Fault : uint8_t {
@@ -31,6 +33,8 @@ private:
 		Campaign,
 		Checkpoint,
 		Lease,
+		Rot,
+		Repair,
 	};
 
 	MonotonicNs IntervalOf(Fault fault) const;
@@ -48,6 +52,9 @@ private:
 	//! A crashed node that no configuration names any more comes back under a new identity and with an empty disk.
 	void ReplaceIfUnused(SimNode &node);
 	bool IsNamedAnywhere(raft::NodeId id);
+	//! A damaged log may take this node away: no other one is away for good, and the rest is a majority.
+	bool MayLoseDisk(const SimNode &node);
+	void Restart(SimNode &node);
 	//! A random running node; the leader more often than others. Null when all are down.
 	SimNode *Victim(uint32_t leader_percent);
 	MonotonicNs UpTo(MonotonicNs limit);

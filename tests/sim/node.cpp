@@ -31,6 +31,7 @@ std::unique_ptr<SimDisk> SimNode::MakeDisk() {
 	options.spare_segments_max = world.settings.log_spare_segments_max;
 	options.recovery_crash_percent = world.settings.recovery_crash_percent;
 	options.has_oracle = world.ChecksAll();
+	options.sabotage = world.sabotage;
 	return std::make_unique<SimDisk>(options, FirstStart(initial), world.sink);
 }
 
@@ -70,12 +71,12 @@ void SimNode::Start() {
 	ScheduleTick();
 }
 
-void SimNode::Crash(CrashKind kind) {
+void SimNode::Crash(CrashKind kind, BitFlip flip) {
 	core.reset();
 	life++;
 	paused_until = 0;
 	world.coverage.crashes++;
-	world.coverage.lost_writes_at_crash += disk->Crash(kind, prng);
+	world.coverage.lost_writes_at_crash += disk->Crash(kind, flip, prng);
 	bool behind =
 	    disk->checkpoint && !disk->Written().Holds(disk->checkpoint->AppliedIndex(), disk->checkpoint->AppliedTerm());
 	world.coverage.logs_reset_at_recovery += behind ? 1 : 0;
@@ -103,12 +104,17 @@ void SimNode::Crash(CrashKind kind) {
 
 void SimNode::ReplaceIdentity() {
 	QUACK_CHECK(!core, "only a crashed node loses its disk");
-	incarnation++;
+	bool keeps = disk->IsDamaged() && world.sabotage.keep_identity;
+	incarnation += keeps ? 0 : 1;
 	id = MakeNodeId(slot, incarnation);
 	world.coverage.Add(disk->Counters());
 	disk = MakeDisk();
 	membership = initial;
 	world.coverage.identities_replaced++;
+}
+
+bool SimNode::Rot() {
+	return disk->Rot(prng);
 }
 
 void SimNode::SetClockRate(int32_t rate_ppm) {
@@ -126,6 +132,9 @@ void SimNode::Handle(const SimEvent &event) {
 		return;
 	case EventKind::SyncDone:
 		OnSyncDone(event.arg);
+		return;
+	case EventKind::EarlyAnswer:
+		OpenGates(event.arg);
 		return;
 	case EventKind::ApplyDone:
 		OnApplyDone();
@@ -206,6 +215,12 @@ void SimNode::Step(decltype(raft::Event::body) body) {
 }
 
 void SimNode::Process(raft::Ready &ready, raft::Role role_before, raft::Term term_before) {
+	if (!ready.fatal.IsOk() && disk->HasReaderFoundRot()) {
+		world.trace.Print("%10.3f  node %llu stops: %s", static_cast<double>(world.queue.Now()) / NS_PER_MS,
+		                  static_cast<unsigned long long>(id), ready.fatal.Message().c_str());
+		world.queue.Push(0, EventKind::Latched, static_cast<uint16_t>(slot), life, 0);
+		return;
+	}
 	if (!ready.fatal.IsOk()) {
 		world.sink.Report("fatal", "node " + std::to_string(id) + " latched: " + ready.fatal.ToString());
 		return;
@@ -335,6 +350,9 @@ void SimNode::Gate(Gated gate) {
 		Send(gate.messages);
 		return;
 	}
+	if (world.sabotage.apply_before_durable) {
+		world.queue.Push(0, EventKind::EarlyAnswer, static_cast<uint16_t>(slot), life, gate.seq);
+	}
 	gated.push_back(std::move(gate));
 	StartSync();
 }
@@ -370,11 +388,18 @@ void SimNode::OnSyncDone(uint64_t seq) {
 	disk->CompleteSync(seq);
 	sync_in_flight = false;
 	NoteLeadership();
-	while (core && !gated.empty() && gated.front().seq <= disk->SyncedSeq()) {
+	OpenGates(disk->SyncedSeq());
+	if (core && !gated.empty()) {
+		StartSync();
+	}
+}
+
+void SimNode::OpenGates(uint64_t seq) {
+	while (core && !gated.empty() && gated.front().seq <= seq) {
 		Gated gate = std::move(gated.front());
 		gated.pop_front();
 		Send(gate.messages);
-		bool more = !gated.empty() && gated.front().seq <= disk->SyncedSeq() && gated.front().completed;
+		bool more = !gated.empty() && gated.front().seq <= seq && gated.front().completed;
 		if (gate.completed && !(more && world.settings.coalesce_completions)) {
 			Step(*gate.completed);
 		}
@@ -388,9 +413,6 @@ void SimNode::OnSyncDone(uint64_t seq) {
 				                                    Describe(membership));
 			}
 		}
-	}
-	if (core && !gated.empty()) {
-		StartSync();
 	}
 }
 
@@ -562,6 +584,7 @@ void SimNode::OnCheckpointDurable() {
 	}
 	disk->checkpoint = image;
 	world.coverage.checkpoints++;
+	stale_image = stale_image ? stale_image : image;
 	if (!log_has_it && world.settings.crash_interval != 0) {
 		// The moment at which a power loss leaves a log that is behind its checkpoint.
 		world.queue.Push(0, EventKind::SyncStrike, static_cast<uint16_t>(slot), life, 0);
@@ -578,7 +601,7 @@ void SimNode::OnCheckpointDurable() {
 }
 
 bool SimNode::ReceiveSnapshot(const MachineImage &image) {
-	if (image->AppliedIndex() < machine.AppliedIndex()) {
+	if (image->AppliedIndex() < machine.AppliedIndex() && !world.sabotage.install_backwards) {
 		return false;
 	}
 	machine = *image;
@@ -613,6 +636,9 @@ void SimNode::FailSnapshot() {
 }
 
 MachineImage SimNode::ServeSnapshot(raft::LogIndex wanted) {
+	if (world.sabotage.install_backwards && stale_image) {
+		return stale_image;
+	}
 	if (disk->checkpoint && disk->checkpoint->AppliedIndex() >= wanted && prng.Chance(1, 2)) {
 		return disk->checkpoint;
 	}

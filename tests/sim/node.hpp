@@ -45,9 +45,11 @@ public:
 
 	//! Recovers from disk and starts a core in a new life.
 	void Start();
-	void Crash(CrashKind kind);
-	//! The machine comes back empty, under a new identity. Only while crashed.
+	void Crash(CrashKind kind, BitFlip flip);
+	//! The machine comes back empty, under a new identity (unless sabotaged). Only while crashed.
 	void ReplaceIdentity();
+	//! A bit of its log flips. False when there is nothing to flip yet.
+	bool Rot();
 	void PauseUntil(MonotonicNs true_time) {
 		paused_until = true_time;
 	}
@@ -143,6 +145,8 @@ private:
 	std::unique_ptr<SimDisk> MakeDisk();
 	void StartSync();
 	void OnSyncDone(uint64_t seq);
+	//! What waited for the writes up to `seq` leaves.
+	void OpenGates(uint64_t seq);
 	void OnApplyDone();
 	void StartApply();
 	void ServeReads();
@@ -190,6 +194,8 @@ private:
 	bool secret_entries = false;
 	//! Being written; null = none.
 	MachineImage pending_checkpoint;
+	//! What a sabotaged node serves for ever: its first checkpoint.
+	MachineImage stale_image;
 
 	uint64_t tick_generation = 0;
 	//! True time of the scheduled tick; 0 = none.

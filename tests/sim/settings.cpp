@@ -123,6 +123,14 @@ void DrawLog(Prng &prng, Settings &s) {
 	if (prng.Chance(1, 3)) {
 		s.payload_padding_max = 4000;
 	}
+	s.unsynced_flip_percent = Pick<uint32_t>(prng, {0, 20, 50});
+	auto crash_rot_percent = Pick<uint32_t>(prng, {0, 5, 30});
+	MonotonicNs rot_interval = Interval(prng, 50, s.config.election_timeout * 3, s.config.election_timeout * 10);
+	// Other changes of membership would bring back the name of a lost disk; see Settings::crash_rot_percent.
+	if (s.membership_interval == 0 && s.zero_priority_slot == NO_SLOT) {
+		s.crash_rot_percent = crash_rot_percent;
+		s.rot_interval = rot_interval;
+	}
 }
 
 //! Lets nothing disturb the attack on a lease: the moments between its end and its promise are short, and any other
@@ -147,8 +155,9 @@ void FocusOnLeases(Prng &prng, Settings &s) {
 	s.straggler_permille = 0;
 	s.leader_strike_percent = 0;
 	s.sync_strike_permille = 0;
+	s.crash_rot_percent = 0;
 	for (auto interval : {&s.partition_interval, &s.crash_interval, &s.pause_interval, &s.slow_disk_interval,
-	                      &s.transfer_interval, &s.campaign_interval, &s.membership_interval}) {
+	                      &s.transfer_interval, &s.campaign_interval, &s.membership_interval, &s.rot_interval}) {
 		*interval = 0;
 	}
 	s.client_count = 1;
@@ -208,9 +217,10 @@ std::string Settings::ToString() const {
 	    << " slow_disk_duration_max_ms=" << ms(slow_disk_duration_max) << " slow_disk_factor=" << slow_disk_factor
 	    << " sync_covers_late_percent=" << sync_covers_late_percent << " log_cache_bytes=" << log_cache_bytes
 	    << " log_spare_segments_max=" << log_spare_segments_max << " recovery_crash_percent=" << recovery_crash_percent
-	    << "\n  clock: drift_ppm=" << drift_ppm << " drift_change_interval_ms=" << ms(drift_change_interval)
-	    << " pause_interval_ms=" << ms(pause_interval) << " pause_max_ms=" << ms(pause_max)
-	    << "\n  operations: membership_interval_ms=" << ms(membership_interval)
+	    << " unsynced_flip_percent=" << unsynced_flip_percent << " crash_rot_percent=" << crash_rot_percent
+	    << " rot_interval_ms=" << ms(rot_interval) << "\n  clock: drift_ppm=" << drift_ppm
+	    << " drift_change_interval_ms=" << ms(drift_change_interval) << " pause_interval_ms=" << ms(pause_interval)
+	    << " pause_max_ms=" << ms(pause_max) << "\n  operations: membership_interval_ms=" << ms(membership_interval)
 	    << " transfer_interval_ms=" << ms(transfer_interval) << " campaign_interval_ms=" << ms(campaign_interval)
 	    << " checkpoint_interval_ms=" << ms(checkpoint_interval) << " checkpoint_latency_ms=" << ms(checkpoint_latency)
 	    << " checkpoint_tail=" << checkpoint_tail << " checkpoint_may_pass_log=" << checkpoint_may_pass_log

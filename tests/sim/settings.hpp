@@ -68,6 +68,12 @@ struct Settings {
 	uint32_t log_spare_segments_max = 0;
 	//! The power goes again in the middle of a recovery.
 	uint32_t recovery_crash_percent = 0;
+	//! Of the power losses, with a bit flipped in the unsynced end of the log.
+	uint32_t unsynced_flip_percent = 0;
+	//! Bits of acknowledged records flip at crashes and in running nodes. One disk at a time, and only where the others
+	//! are a majority: such a node comes back empty as another one, which the leader puts in its place.
+	uint32_t crash_rot_percent = 0;
+	MonotonicNs rot_interval = 0;
 	MonotonicNs slow_disk_interval = 0;
 	MonotonicNs slow_disk_duration_max = 0;
 	uint32_t slow_disk_factor = 1;

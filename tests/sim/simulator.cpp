@@ -120,6 +120,7 @@ private:
 		case EventKind::ForcedCampaign:
 		case EventKind::LeaseRead:
 		case EventKind::Restart:
+		case EventKind::Latched:
 			nemesis.Handle(event);
 			return;
 		case EventKind::Heal:
@@ -142,7 +143,7 @@ private:
 	MonotonicNs LivenessBound() {
 		raft::LogIndex longest = 0;
 		for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
-			longest = std::max(longest, cluster.At(slot).Disk().LastIndex());
+			longest = std::max(longest, cluster.At(slot).Disk().Written().LastIndex());
 		}
 		const Settings &s = world.settings;
 		MonotonicNs round_trip = 2 * s.delay_max + s.sync_latency_max;
@@ -160,6 +161,7 @@ private:
 		if (!leader) {
 			return;
 		}
+		nemesis.RepairMembership();
 		if (probe_write == 0 || workload.StateOf(probe_write) > OpState::Done) {
 			probe_write = workload.Ask(*leader, OpKind::Write, 0);
 			return;
@@ -174,6 +176,9 @@ private:
 		probe_reads.resize(cluster.SlotCount(), 0);
 		for (auto id : members) {
 			SimNode *node = cluster.Find(id);
+			if (!node || !node->IsAlive()) {
+				return;
+			}
 			uint32_t &read = probe_reads[SlotOf(id)];
 			if (read == 0 || workload.StateOf(read) > OpState::Done) {
 				read = workload.Ask(*node, OpKind::Read, 0);
@@ -181,8 +186,8 @@ private:
 			// As the cores see it: a snapshot that is still being installed does not count.
 			auto status = node->GetStatus();
 			all_well = all_well && workload.StateOf(read) == OpState::Done &&
-			           status.applied_index == leader->Disk().LastIndex() &&
-			           status.last_index == leader->Disk().LastIndex();
+			           status.applied_index == leader->Disk().Written().LastIndex() &&
+			           status.last_index == leader->Disk().Written().LastIndex();
 		}
 		if (all_well) {
 			CheckFinalState(members);
@@ -232,12 +237,16 @@ private:
 		                   " ms after healing; commit index " + std::to_string(cluster.GlobalCommitIndex());
 		for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
 			SimNode &node = cluster.At(slot);
+			if (!node.IsAlive()) {
+				text += "\n  node " + std::to_string(node.Id()) + " is down";
+				continue;
+			}
 			auto status = node.GetStatus();
 			text += "\n  node " + std::to_string(node.Id()) + " " + RoleName(status.role) + " term " +
 			        std::to_string(status.term) + " leader " + std::to_string(status.leader) + " commit " +
 			        std::to_string(status.commit_index) + " applied " + std::to_string(status.applied_index) + " log " +
-			        std::to_string(node.Disk().FirstIndex()) + ".." + std::to_string(status.last_index) + " durable " +
-			        std::to_string(status.durable_index) + " " + Describe(status.membership);
+			        std::to_string(node.Disk().Written().base.index + 1) + ".." + std::to_string(status.last_index) +
+			        " durable " + std::to_string(status.durable_index) + " " + Describe(status.membership);
 			for (const auto &progress : status.progress) {
 				text += "\n    peer " + std::to_string(progress.node) + " state " +
 				        std::to_string(static_cast<int>(progress.state)) + " match " + std::to_string(progress.match) +

@@ -21,7 +21,7 @@ int ExitCode(Outcome outcome);
 const char *OutcomeName(Outcome outcome);
 
 struct RunOptions {
-	raft::Sabotage sabotage;
+	Sabotage sabotage;
 	CheckLevel level = CheckLevel::All;
 	//! Every event in words; null = silent.
 	FILE *trace_out = nullptr;

@@ -30,6 +30,10 @@ const Counter COUNTERS[] = {
     {"log_segments_released", &Coverage::log_segments_released},
     {"log_torn_tails", &Coverage::log_torn_tails},
     {"log_recoveries_interrupted", &Coverage::log_recoveries_interrupted},
+    {"log_unsynced_flips", &Coverage::log_unsynced_flips},
+    {"log_rot_found_by_open", &Coverage::log_rot_found_by_open},
+    {"log_rot_found_by_reader", &Coverage::log_rot_found_by_reader},
+    {"disks_replaced", &Coverage::disks_replaced},
     {"checkpoints", &Coverage::checkpoints},
     {"snapshots_installed", &Coverage::snapshots_installed},
     {"writes_acknowledged", &Coverage::writes_acknowledged},
@@ -56,6 +60,9 @@ void Coverage::Add(const DiskCounters &disk) {
 	log_segments_released += disk.segments_released;
 	log_torn_tails += disk.torn_tails;
 	log_recoveries_interrupted += disk.recoveries_interrupted;
+	log_unsynced_flips += disk.unsynced_flips;
+	log_rot_found_by_open += disk.rot_found_by_open;
+	log_rot_found_by_reader += disk.rot_found_by_reader;
 }
 
 void Coverage::ForEach(const std::function<void(const char *, uint64_t)> &visit) const {

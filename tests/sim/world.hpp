@@ -14,6 +14,7 @@
 #include "sim/clock.hpp"
 #include "sim/disk.hpp"
 #include "sim/network.hpp"
+#include "sim/sabotage.hpp"
 #include "sim/settings.hpp"
 #include "sim/trace.hpp"
 
@@ -41,6 +42,10 @@ struct Coverage {
 	uint64_t log_segments_released = 0;
 	uint64_t log_torn_tails = 0;
 	uint64_t log_recoveries_interrupted = 0;
+	uint64_t log_unsynced_flips = 0;
+	uint64_t log_rot_found_by_open = 0;
+	uint64_t log_rot_found_by_reader = 0;
+	uint64_t disks_replaced = 0;
 	uint64_t checkpoints = 0;
 	uint64_t snapshots_installed = 0;
 	uint64_t writes_acknowledged = 0;
@@ -66,7 +71,7 @@ enum class CheckLevel : uint8_t {
 };
 
 struct World {
-	World(const Settings &settings_p, const raft::Sabotage &sabotage_p, CheckLevel level_p)
+	World(const Settings &settings_p, const Sabotage &sabotage_p, CheckLevel level_p)
 	    : settings(settings_p), sabotage(sabotage_p), level(level_p), network(settings, queue), election_safety(sink),
 	      log_matching(sink), leader_completeness(sink), state_machine_safety(sink), lost_write(sink), read_index(sink),
 	      durability(sink) {
@@ -74,7 +79,7 @@ struct World {
 	World(const World &) = delete;
 
 	const Settings settings;
-	const raft::Sabotage sabotage;
+	const Sabotage sabotage;
 	const CheckLevel level;
 	EventQueue queue;
 	Network network;

@@ -41,6 +41,8 @@ struct SegmentHeader {
 	uint32_t nonce = 0;
 	//! Checksum of this header; its first record is chained to it, and every record's checksum is seeded by it.
 	uint32_t crc = 0;
+	//! Not on disk. As LogSabotage::skip_checksum.
+	bool skips_checksum = false;
 };
 
 //! Sets header.crc.
@@ -106,6 +108,12 @@ bool ParseRecordAt(ByteView bytes, uint64_t at, const SegmentHeader &header, uin
 //! What a damaged record claims to be, for messages; false when neither its magic nor its own offset is
 //! there.
 bool PeekRecord(ByteView segment, uint64_t offset, RecordFields &fields, uint64_t &body_size);
+
+//! Test-only switches that break a rule on purpose, so that the checkers can be shown to notice. All false in
+//! production; each must make the simulator fail.
+struct LogSabotage {
+	bool skip_checksum = false; //! takes every record for good that has its magic, its place and its predecessor
+};
 
 //! Lays out consecutive records for one write. Bodies of 4 KiB and more are referred to, not copied.
 class BatchEncoder {

@@ -18,7 +18,8 @@ Status Damage(const std::string &path, const Status &cause) {
 
 class Recovery {
 public:
-	Recovery(FileSystem &files_p, const std::string &directory_p) : files(files_p), directory(directory_p) {
+	Recovery(FileSystem &files_p, const std::string &directory_p, const LogSabotage &sabotage_p)
+	    : files(files_p), directory(directory_p), sabotage(sabotage_p) {
 	}
 
 	Status Run(const std::vector<uint64_t> &sequences) {
@@ -107,6 +108,7 @@ private:
 			                         previous_damage));
 		}
 		segment.header = header;
+		segment.header.skips_checksum = sabotage.skip_checksum;
 		return Status::Ok();
 	}
 
@@ -213,6 +215,7 @@ private:
 
 	FileSystem &files;
 	const std::string &directory;
+	const LogSabotage &sabotage;
 	uint64_t previous_end = 0;
 	uint32_t previous_crc = 0;
 	std::string previous_bytes_path;
@@ -222,8 +225,8 @@ private:
 
 } // namespace
 
-Result<RecoveredLog> RecoverLog(FileSystem &files, const std::string &directory,
-                                const std::vector<std::string> &names) {
+Result<RecoveredLog> RecoverLog(FileSystem &files, const std::string &directory, const std::vector<std::string> &names,
+                                const LogSabotage &sabotage) {
 	std::vector<uint64_t> sequences;
 	for (auto &name : names) {
 		if (auto sequence = ParseSegmentFileName(name)) {
@@ -231,7 +234,7 @@ Result<RecoveredLog> RecoverLog(FileSystem &files, const std::string &directory,
 		}
 	}
 	std::sort(sequences.begin(), sequences.end());
-	Recovery recovery(files, directory);
+	Recovery recovery(files, directory, sabotage);
 	if (!sequences.empty()) {
 		auto status = recovery.Run(sequences);
 		if (!status.IsOk()) {

@@ -40,7 +40,8 @@ struct RecoveredLog {
 
 //! `names` are the files of the directory. Corruption names the file and, for a record, offset, group and index.
 //! On success the tail is clean and durable, and segment files from before a gap are removed.
-Result<RecoveredLog> RecoverLog(FileSystem &files, const std::string &directory, const std::vector<std::string> &names);
+Result<RecoveredLog> RecoverLog(FileSystem &files, const std::string &directory, const std::vector<std::string> &names,
+                                const LogSabotage &sabotage);
 
 } // namespace storage
 } // namespace quack

@@ -52,7 +52,7 @@ Status SegmentedLog::Open() {
 	if (!names.IsOk()) {
 		return names.GetStatus();
 	}
-	auto found = RecoverLog(files, options.directory, names.Value());
+	auto found = RecoverLog(files, options.directory, names.Value(), options.sabotage);
 	if (!found.IsOk()) {
 		return found.GetStatus();
 	}
@@ -336,6 +336,7 @@ Status SegmentedLog::OpenSegment(uint64_t batch_bytes) {
 
 Status SegmentedLog::WriteHead(const SpareSegment &spare, const std::vector<PendingRecord> &heads,
                                SegmentHeader &header, LogTail &head_tail) {
+	header.skips_checksum = options.sabotage.skip_checksum;
 	header.store_id = store_id;
 	header.sequence = last_sequence + 1;
 	header.capacity = spare.capacity;

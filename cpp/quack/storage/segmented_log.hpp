@@ -31,6 +31,7 @@ struct LogOptions {
 	size_t spare_segments_max = 2;
 	//! A helper thread makes the next segment ahead of need. Off in deterministic tests.
 	bool prepare_in_background = true;
+	LogSabotage sabotage;
 };
 
 //! Opens or creates the log in options.directory. Fails with

@@ -467,6 +467,21 @@ void FaultFileSystem::RunBeforeRead() {
 	}
 }
 
+Status FaultFileSystem::FlipBit(const std::string &path, uint64_t offset, unsigned bit) {
+	std::lock_guard<std::mutex> lock(mutex);
+	auto found = names.find(path);
+	if (found == names.end()) {
+		return Status(ErrorCode::NotFound, "cannot flip a bit of " + path + ": no such file");
+	}
+	auto &inode = *found->second;
+	for (auto bytes : {&inode.cached, &inode.durable}) {
+		if (offset < bytes->size()) {
+			(*bytes)[offset] = static_cast<char>((*bytes)[offset] ^ (1 << bit));
+		}
+	}
+	return Status::Ok();
+}
+
 Status FaultFileSystem::EditFile(const std::string &path, const std::function<void(std::string &)> &edit) {
 	std::lock_guard<std::mutex> lock(mutex);
 	auto found = names.find(path);

@@ -7,7 +7,7 @@
 //!  - DataSync fails with EIO and, as on Linux, the pages count as clean afterwards: later syncs do not write them.
 //!  - EIO on write, ENOSPC on growth and on overwrites, both with part of the bytes written.
 //!  - A sync that hangs until released (the only thing here that waits).
-//!  - Bit flips and cuts by the test itself (EditFile).
+//!  - Bit flips and cuts by the test itself (FlipBit, EditFile).
 //! It never makes: silent loss of synced bytes, garbage that nobody wrote.
 #pragma once
 
@@ -67,6 +67,8 @@ public:
 	//! the worst moment.
 	void BeforeNextRead(std::function<void()> action);
 
+	//! One bit changes on the medium and in the page cache; what is unsynced stays so. NotFound.
+	Status FlipBit(const std::string &path, uint64_t offset, unsigned bit);
 	//! Changes a file behind everybody's back, durably. NotFound.
 	Status EditFile(const std::string &path, const std::function<void(std::string &)> &edit);
 	//! What a reader sees now; empty when missing.
