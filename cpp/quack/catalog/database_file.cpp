@@ -9,6 +9,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "duckdb/common/string_util.hpp"
@@ -17,6 +18,8 @@
 #include "duckdb/main/connection.hpp"
 #include "duckdb/main/database_manager.hpp"
 #include "duckdb/storage/block_allocator.hpp"
+#include "duckdb/storage/block_manager.hpp"
+#include "duckdb/storage/buffer_manager.hpp"
 #include "duckdb/storage/storage_manager.hpp"
 #include "quack/catalog/detached.hpp"
 #include "quack/catalog/meta_store.hpp"
@@ -30,6 +33,9 @@ namespace quack {
 namespace catalog {
 namespace {
 
+//! See CheckpointBytesMax.
+constexpr uint64_t CHECKPOINT_MARGIN_BYTES = 8 * 1024 * 1024;
+constexpr uint64_t STAT_BLOCK_BYTES = 512; // of st_blocks, whatever the file system's own are
 //! One call waits this long for the checkpoint lock: the applier and new transactions wait too.
 constexpr MonotonicNs CHECKPOINT_WAIT = 100 * NS_PER_MS;
 //! The last checkpoint of a node disturbs nobody.
@@ -253,10 +259,60 @@ Result<CheckpointKey> LockForCheckpoint(ReplicaCore &core, duckdb::AttachedDatab
 	return key;
 }
 
+//! What a checkpoint may write at most, by a wide margin: all that is in the file again, the rows that are in memory
+//! only, and blocks that are not filled.
+uint64_t CheckpointBytesMax(ReplicaCore &core, duckdb::AttachedDatabase &database) {
+	auto &blocks = database.GetStorageManager().Cast<duckdb::SingleFileStorageManager>().GetBlockManager();
+	uint64_t bytes =
+	    (blocks.TotalBlocks() - std::min(blocks.FreeBlocks(), blocks.TotalBlocks())) * blocks.GetBlockAllocSize();
+	for (auto &memory : duckdb::BufferManager::GetBufferManager(core.instance).GetMemoryUsageInfo()) {
+		if (memory.tag == duckdb::MemoryTag::IN_MEMORY_TABLE) {
+			bytes += memory.size + memory.evicted_data;
+		}
+	}
+	return bytes + bytes / 4 + CHECKPOINT_MARGIN_BYTES;
+}
+
+//! Makes sure that the file may grow by `bytes`: the space behind its end becomes its own and stays so for the next
+//! checkpoint. DuckDB gives the whole database up when a checkpoint meets a full disk, so it must not meet one.
+Status ReserveSpace(ReplicaCore &core, uint64_t bytes) {
+	struct stat info {};
+	struct statvfs space {};
+	if (fstat(core.file, &info) != 0 || fstatvfs(core.file, &space) != 0) {
+		return SystemError("looking for free space at", core.options.path);
+	}
+	auto size = static_cast<uint64_t>(info.st_size);
+	auto allocated = static_cast<uint64_t>(info.st_blocks) * STAT_BLOCK_BYTES;
+	auto missing = bytes - std::min(bytes, allocated - std::min(allocated, size));
+	if (missing == 0) {
+		return Status::Ok();
+	}
+	// Asked first: some file systems take what there is before they fail.
+	int failure = static_cast<uint64_t>(space.f_bavail) * space.f_frsize < missing ? ENOSPC : EINTR;
+	while (failure == EINTR) {
+		auto done = fallocate(core.file, FALLOC_FL_KEEP_SIZE, info.st_size, static_cast<off_t>(bytes));
+		failure = done == 0 ? 0 : errno;
+	}
+	if (failure == ENOSPC || failure == EDQUOT) {
+		return Status(ErrorCode::DiskFull, "no space on " + core.options.node_id + ": " + core.options.path +
+		                                       " (a checkpoint may need " + std::to_string(missing) +
+		                                       " bytes more; the log keeps what it would write, free some)");
+	}
+	if (failure == 0 || failure == EOPNOTSUPP) { // where nothing can be reserved, what is free now must do
+		return Status::Ok();
+	}
+	errno = failure;
+	return SystemError("reserving space in", core.options.path);
+}
+
 Status CheckpointAttached(ReplicaCore &core) {
 	auto database = core.Attached();
 	if (!database) {
 		return Status(ErrorCode::Unavailable, "the catalog is not attached");
+	}
+	auto reserved = ReserveSpace(core, CheckpointBytesMax(core, *database));
+	if (!reserved.IsOk()) {
+		return reserved;
 	}
 	SystemClock clock;
 	auto start = clock.Now();
@@ -384,7 +440,7 @@ Status AttachFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner) 
 			}
 		}
 		ReadAllBlocks(*core.Attached());
-		core.file = open(core.options.path.c_str(), O_RDONLY | O_CLOEXEC);
+		core.file = open(core.options.path.c_str(), O_RDWR | O_CLOEXEC);
 		auto status = core.file < 0 ? SystemError("opening", core.options.path) : LoadOrCreateMeta(core);
 		if (!status.IsOk()) {
 			(void)DetachFile(core);

@@ -21,7 +21,12 @@ constexpr MonotonicNs CONSISTENCY_WAIT_MAX = 5 * NS_PER_SECOND;
 
 bool SurelyNotAppended(ErrorCode code) {
 	return code == ErrorCode::Unavailable || code == ErrorCode::NotLeader || code == ErrorCode::Overloaded ||
-	       code == ErrorCode::DeadlineExceeded || code == ErrorCode::Degraded;
+	       code == ErrorCode::DeadlineExceeded || code == ErrorCode::Degraded || code == ErrorCode::DiskFull;
+}
+
+//! Whoever asked should hear it at once: another node may do better.
+bool IsThisNodesTrouble(ErrorCode code) {
+	return code == ErrorCode::Degraded || code == ErrorCode::DiskFull;
 }
 
 //! A registration that ends with its scope.
@@ -137,8 +142,8 @@ private:
 		if (!SurelyNotAppended(code)) {
 			maybe_appended = true;
 		}
-		// Degraded does not heal, other failures of our own making do not either.
-		if (code != ErrorCode::OutcomeUnknown && (code == ErrorCode::Degraded || !SurelyNotAppended(code))) {
+		// Failures of our own making do not heal either.
+		if (code != ErrorCode::OutcomeUnknown && (IsThisNodesTrouble(code) || !SurelyNotAppended(code))) {
 			Finish(proposed.status);
 		}
 	}

@@ -182,8 +182,8 @@ bool LogWriter::WriteBatch(const std::vector<storage::GroupAppend> &batch) {
 bool LogWriter::WaitForSpace(const Status &failure) {
 	if (!disk_is_full) {
 		disk_is_full = true;
-		auto message = "no space on node '" + config.node_id + "' in " + config.log_dir + ": " + failure.Message() +
-		               "; it is read-only until space returns, free some";
+		auto message = "no space on " + config.node_id + ": " + config.log_dir + " (" + failure.Message() +
+		               "); the node is read-only until space returns, free some";
 		Log(LogLevel::Error, "node", "disk_full", {{"message", message}});
 		loop.Push(LoopEvent(DiskState {true, message}));
 	}

@@ -26,8 +26,18 @@ void ReadyLoop::On(NewProposals &event) {
 		RefuseProposals(event.proposals, NoGroup(event.group));
 		return;
 	}
+	std::vector<Proposal> refused;
 	for (auto &proposal : event.proposals) {
-		group->proposals.Add(std::move(proposal));
+		// A node without space may lead on for a moment, and others wait for its successor. What was asked of itself
+		// is better asked of another: it could not be applied here before space returns.
+		if (DiskIsFull() && !proposal.forwarded) {
+			refused.push_back(std::move(proposal));
+		} else {
+			group->proposals.Add(std::move(proposal));
+		}
+	}
+	if (!refused.empty()) {
+		RefuseProposals(refused, Status(ErrorCode::DiskFull, disk_alarm));
 	}
 }
 

@@ -32,7 +32,7 @@ std::string RemoteReply::ErrorCodeText() const {
 bool RemoteReply::IsRetryable() const {
 	auto code = is_error ? ErrorCodeText() : "";
 	return code == "unavailable" || code == "not_leader" || code == "overloaded" || code == "deadline_exceeded" ||
-	       code == "outcome_unknown" || code == "degraded";
+	       code == "outcome_unknown" || code == "degraded" || code == "disk_full";
 }
 
 bool RemoteReply::IsConflict() const {

@@ -260,7 +260,8 @@ private:
 
 	//! Prepares for another round, or throws what the failure means. Sets `committed` when the statement turns out to
 	//! be.
-	void Recover(ClientContext &context, const Attempt &failure, const RemoteBudget &budget) {
+	void Recover(ClientContext &context, Attempt &failure, const RemoteBudget &budget) {
+		RemoteTransaction::TellCause(failure, cause);
 		auto what = std::string("the write");
 		bool all_kept = forgotten == 0;
 		if (failure.is_error && !failure.retry) {
@@ -338,7 +339,8 @@ private:
 	const std::string stream_id;
 	const bool deferred;
 	const bool is_explicit;
-	RemoteRequestId request_id; //! unknown: some node may have committed it
+	std::optional<ErrorResponse> cause; //! see RemoteTransaction::TellCause
+	RemoteRequestId request_id;         //! unknown: some node may have committed it
 	const duckdb::hugeint_t query_uuid;
 	std::shared_ptr<RemoteSession> session;
 

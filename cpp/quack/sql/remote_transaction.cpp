@@ -214,6 +214,18 @@ bool RemoteTransaction::NoteReply(const Result<RemoteReply> &reply, Attempt &att
 	return false;
 }
 
+void RemoteTransaction::TellCause(Attempt &attempt, std::optional<ErrorResponse> &cause) {
+	if (!attempt.is_error) {
+		return;
+	}
+	auto code = CodeOf(attempt.error);
+	if (code == ErrorCodeName(ErrorCode::DiskFull)) {
+		cause = attempt.error;
+	} else if (cause && code == ErrorCodeName(ErrorCode::DeadlineExceeded)) {
+		attempt.error = *cause;
+	}
+}
+
 RemoteTransaction::Attempt RemoteTransaction::FetchBatch(RemoteCluster &cluster, RemoteSession &session,
                                                          duckdb::hugeint_t query_uuid, uint64_t batch,
                                                          const RemoteBudget &budget, RemoteStreamStart &result) {
@@ -361,6 +373,7 @@ std::unique_ptr<RemoteStream> RemoteTransaction::RunAutocommit(ClientContext &co
 	// The deadline is about finding a node that takes the statement; a read runs as long as its node lives.
 	auto wait = statement.effect ? budget : StatementBudget(context);
 	uint64_t pause_ms = 5;
+	std::optional<ErrorResponse> cause;
 	while (true) {
 		Attempt attempt;
 		auto acquired = cluster->Acquire(budget);
@@ -385,6 +398,7 @@ std::unique_ptr<RemoteStream> RemoteTransaction::RunAutocommit(ClientContext &co
 				return std::make_unique<RemoteStream>(cluster, node_session, true, std::move(start));
 			}
 		}
+		TellCause(attempt, cause);
 		// A definite error of a repetition speaks for all sendings before it.
 		bool definite = attempt.is_error && !attempt.retry;
 		request_id.unknown = statement.effect && !definite && (request_id.unknown || attempt.unknown);

@@ -3,6 +3,7 @@
 //! session of one node and end with it.
 #pragma once
 
+#include <optional>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -157,6 +158,9 @@ public:
 		ErrorResponse error;
 		PrepareResponse response;
 	};
+	//! A node without space answers at once, and the attempts that follow may end at the deadline without a word of
+	//! why: what it said is kept in `cause`, and told instead of a bare deadline.
+	static void TellCause(Attempt &attempt, std::optional<ErrorResponse> &cause);
 	static Attempt TryPrepare(RemoteCluster &cluster, RemoteSession &session, const RemoteStatement &statement,
 	                          const RemoteRequestId &request_id, duckdb::hugeint_t query_uuid,
 	                          duckdb::optional_idx inline_rows, const RemoteBudget &budget);

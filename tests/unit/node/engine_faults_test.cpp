@@ -241,7 +241,8 @@ TEST_CASE("a leader with a full disk hands over; without a successor writes say 
 	for (auto node : {leader, other, third}) {
 		cluster.nodes[node]->Faults().is_full = false;
 	}
-	CHECK(cluster.Propose(now_leading, "sixth").status.IsOk());
+	// Refused at once until the node has seen that there is space again.
+	CHECK(WaitUntil([&] { return cluster.Propose(now_leading, "sixth").status.IsOk(); }));
 }
 
 TEST_CASE("peers of another cluster or version are kept out in words, and the others are not disturbed") {

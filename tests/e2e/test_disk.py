@@ -1,0 +1,313 @@
+"""Goal: a full or slow disk costs no data and nobody's hand; everything heals when the disk does.
+
+Real processes; each node's data_dir is a small file system of its own, filled by a balloon file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from quack.cluster.local import LocalCluster, LocalNode
+from quack.extension import connect
+
+pytestmark = pytest.mark.cluster
+
+DISK_BYTES = 48 * 2**20
+SETTINGS: dict[str, object] = {
+    "log_segment_bytes": 256 * 1024,
+    "checkpoint_log_bytes": 256 * 1024,
+    "checkpoint_idle_ms": 200,
+}
+
+
+def data_dir(node: LocalNode) -> pathlib.Path:
+    return node.log_file.parent / "data"
+
+
+@contextlib.contextmanager
+def small_disks(cluster: LocalCluster) -> Iterator[None]:
+    """Mount a small file system on every node's data_dir."""
+    mounted = []
+    try:
+        for node in cluster.nodes:
+            data_dir(node).mkdir(exist_ok=True)
+            options = ["-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=0700", "tmpfs"]
+            done = subprocess.run(
+                ["mount", *options, str(data_dir(node))],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode != 0:
+                pytest.skip(f"this user cannot mount a small file system: {done.stderr.strip()}")
+            mounted.append(data_dir(node))
+        yield
+    finally:
+        for node in cluster.nodes:
+            node.kill()
+        for place in mounted:
+            subprocess.run(["umount", str(place)], check=True)
+
+
+def balloon(node: LocalNode) -> pathlib.Path:
+    return data_dir(node) / "balloon"
+
+
+def fill_disk(node: LocalNode) -> None:
+    """Take every free byte, and those that come free in the next moment."""
+    with balloon(node).open("ab", buffering=0) as file:
+        size = file.tell()
+        step = 2**20
+        while step >= 4096:
+            try:
+                os.posix_fallocate(file.fileno(), size, step)
+                size += step
+            except OSError:
+                step //= 2
+
+
+def free_disk(node: LocalNode) -> None:
+    balloon(node).unlink()
+
+
+def wait_until(condition, what, timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not in time: {what()}"
+        time.sleep(0.1)
+
+
+def reason(cluster: LocalCluster, node: LocalNode) -> str:
+    status = cluster.status(node)
+    return str(status["reason"]) if status else ""
+
+
+def no_space_on(node: LocalNode) -> str:
+    return f"no space on {node.node_id}: {data_dir(node)}"
+
+
+def tails(cluster: LocalCluster) -> str:
+    return "\n".join(f"-- {node.node_id}\n{node.log_tail(8)}" for node in cluster.nodes)
+
+
+def query(cluster: LocalCluster, node: LocalNode, sql: str) -> list[tuple] | None:
+    try:
+        session = cluster.connect(node, consistency="eventual")
+    except duckdb.Error:
+        return None
+    try:
+        return session.execute(sql).fetchall()
+    except duckdb.Error:
+        return None
+    finally:
+        session.close()
+
+
+class Rows:
+    """Writes numbered rows; knows which must be there and which may be."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.next = 0
+        self.acknowledged: set[int] = set()
+        session = cluster.connect()
+        session.execute("CREATE TABLE cp.t (i INTEGER PRIMARY KEY, filler VARCHAR)")
+        session.close()
+
+    def write(self, *, timeout_ms: int = 20000, kib: int = 32) -> str:
+        """One row of so many KiB through all nodes; the error in words, empty when acknowledged."""
+        number = self.next
+        self.next += 1
+        session = connect()
+        try:
+            attach = self.cluster.attach_sql()[:-1] + f", request_timeout_ms {timeout_ms})"
+            session.execute(attach)
+            session.execute(
+                "INSERT INTO cp.t SELECT ?, string_agg(md5((? * 1000000 + range)::VARCHAR), '')"
+                " FROM range(? * 32)",
+                [number, number, kib],
+            )
+        except duckdb.Error as error:
+            return str(error)
+        finally:
+            session.close()
+        self.acknowledged.add(number)
+        return ""
+
+    def write_many(self, count: int) -> None:
+        for _ in range(count):
+            error = self.write()
+            assert not error, f"{error}\n{tails(self.cluster)}"
+
+    def check(self) -> None:
+        """Every acknowledged row is on every node, and the states are equal."""
+
+        def is_equal() -> bool:
+            seen = set()
+            for node in self.cluster.nodes:
+                rows = query(self.cluster, node, "SELECT i FROM cp.t")
+                if rows is None or not self.acknowledged <= {row[0] for row in rows}:
+                    return False
+                state = query(
+                    self.cluster, node, "SELECT * FROM quack_state_hash('cp') ORDER BY ALL"
+                )
+                seen.add(tuple(state or ()))
+            return len(seen) == 1
+
+        wait_until(is_equal, lambda: f"equal states\n{tails(self.cluster)}")
+
+
+class Reader:
+    """Reads at one node all the time: whatever happens there, never less than was acknowledged before.
+
+    A read may be refused, but only with a code, so that a client knows that another node may do better.
+    """
+
+    def __init__(self, cluster: LocalCluster, node: LocalNode, rows: Rows) -> None:
+        self.cluster = cluster
+        self.node = node
+        self.rows = rows
+        self.reads = 0
+        self.wrong: list[str] = []
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def read(self) -> None:
+        least = len(self.rows.acknowledged)
+        session = self.cluster.connect(self.node, consistency="linearizable")
+        try:
+            seen = session.execute("SELECT count(*) FROM cp.t").fetchall()[0][0]
+        finally:
+            session.close()
+        self.reads += 1
+        if seen < least:
+            self.wrong.append(f"{seen} rows, {least} were acknowledged before")
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                self.read()
+            except duckdb.Error as error:
+                if "[quack:" not in str(error):
+                    self.wrong.append(str(error))
+
+    def __enter__(self) -> Reader:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self.thread.join()
+        assert not self.wrong, self.wrong[:3]
+        assert self.reads > 0
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    made = LocalCluster.create(tmp_path / "cluster", 3, settings=dict(SETTINGS))
+    with made, small_disks(made):
+        made.start()
+        yield made
+
+
+def is_well(cluster: LocalCluster) -> bool:
+    """Nobody complains, nobody is degraded."""
+    for node in cluster.nodes:
+        status = cluster.status(node)
+        if status is None or status["degraded"] or status["reason"]:
+            return False
+    return True
+
+
+def test_one_full_follower_does_not_stop_the_cluster(cluster):
+    rows = Rows(cluster)
+    rows.write_many(5)
+    leader = cluster.wait_leader()
+    full = next(node for node in cluster.nodes if node is not leader)
+    fill_disk(full)
+    with Reader(cluster, full, rows):
+        rows.write_many(40)
+        wait_until(lambda: no_space_on(full) in reason(cluster, full), lambda: "it says so")
+    # Reads go on there, of what it has.
+    assert query(cluster, full, "SELECT count(*) > 0 FROM cp.t") == [(True,)]
+    free_disk(full)
+    rows.check()
+    wait_until(lambda: is_well(cluster), lambda: f"no complaints\n{tails(cluster)}")
+
+
+def test_a_full_leader_hands_over(cluster):
+    rows = Rows(cluster)
+    rows.write_many(5)
+    full = cluster.wait_leader()
+    fill_disk(full)
+
+    def has_moved() -> bool:
+        error = rows.write()
+        assert not error, f"{error}\n{tails(cluster)}"
+        leader = cluster.leader()
+        return leader is not None and leader is not full
+
+    wait_until(has_moved, lambda: f"another leader\n{tails(cluster)}")
+    rows.write_many(10)
+    assert no_space_on(full) in reason(cluster, full)
+    free_disk(full)
+    rows.check()
+    wait_until(lambda: is_well(cluster), lambda: f"no complaints\n{tails(cluster)}")
+
+
+def test_all_disks_full_and_free_again(cluster):
+    rows = Rows(cluster)
+    rows.write_many(5)
+    for node in cluster.nodes:
+        fill_disk(node)
+    errors: list[str] = []
+
+    def is_refused() -> bool:
+        error = rows.write(timeout_ms=3000)
+        errors.append(error)
+        return any(no_space_on(node) in error for node in cluster.nodes)
+
+    wait_until(is_refused, lambda: f"{errors[-4:]}\n{tails(cluster)}")
+    for node in cluster.nodes:
+        assert query(cluster, node, "SELECT count(*) >= 5 FROM cp.t") == [(True,)]
+        status = cluster.status(node)
+        assert status is not None and not status["degraded"]
+    for node in cluster.nodes:
+        free_disk(node)
+    wait_until(lambda: rows.write(timeout_ms=5000) == "", lambda: f"writes again\n{tails(cluster)}")
+    rows.write_many(20)
+    rows.check()
+    wait_until(lambda: is_well(cluster), lambda: f"no complaints\n{tails(cluster)}")
+
+
+def test_a_disk_that_is_too_small_for_a_checkpoint(cluster):
+    """The log keeps what the checkpoint would write, until it has no room either; a larger disk heals all."""
+    rows = Rows(cluster)
+    said: set[str] = set()
+
+    def is_refused() -> bool:
+        error = rows.write(timeout_ms=2000, kib=2048)
+        said.update(
+            n.node_id for n in cluster.nodes if "a checkpoint may need" in reason(cluster, n)
+        )
+        return "[quack:disk_full]" in error and any(no_space_on(n) in error for n in cluster.nodes)
+
+    wait_until(is_refused, lambda: tails(cluster))
+    assert said, tails(cluster)
+    for node in cluster.nodes:
+        status = cluster.status(node)
+        assert status is not None and not status["degraded"]
+        larger = f"remount,size={6 * DISK_BYTES}"
+        subprocess.run(["mount", "-o", larger, str(data_dir(node))], check=True)
+    wait_until(lambda: rows.write(timeout_ms=5000) == "", lambda: f"writes again\n{tails(cluster)}")
+    rows.check()
+    wait_until(lambda: is_well(cluster), lambda: f"no complaints\n{tails(cluster)}")
