@@ -16,10 +16,11 @@ enum class EventKind : uint8_t {
 	Unreachable,       //! node, arg = peer slot
 	CheckpointBegin,   //! node
 	CheckpointDurable, //! node
-	SnapshotServe,     //! arg = index into the transfers
-	SnapshotArrive,    //! node, arg = index into the transfers
-	SnapshotFail,      //! node, arg = index into the transfers
-	SnapshotDurable,   //! node, arg = index into the transfers
+	SnapshotCall,      //! node, arg = index into the calls
+	SnapshotTimeout,   //! node, arg = number of the call
+	SnapshotRetry,     //! node, arg = number of the call that failed
+	SnapshotGiveUp,    //! node, arg = number of the call that failed
+	SnapshotDurable,   //! node
 	Restart,           //! node
 	Latched,           //! node: it stopped by itself
 	EarlyAnswer,       //! node, arg = as SyncDone; a sabotaged driver only

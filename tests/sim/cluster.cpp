@@ -8,7 +8,7 @@
 namespace quack {
 namespace sim {
 
-Cluster::Cluster(World &world_p) : world(world_p), prng(world_p.settings.seed ^ 0x636c757300000003ULL) {
+Cluster::Cluster(World &world_p) : world(world_p) {
 	const Settings &s = world.settings;
 	raft::Membership initial;
 	for (uint32_t slot = 0; slot < s.voter_count + s.learner_count; slot++) {
@@ -47,11 +47,8 @@ void Cluster::Handle(const SimEvent &event) {
 	case EventKind::Deliver:
 		DeliverMessage(event);
 		return;
-	case EventKind::SnapshotServe:
-	case EventKind::SnapshotArrive:
-	case EventKind::SnapshotFail:
-	case EventKind::SnapshotDurable:
-		HandleTransfer(event);
+	case EventKind::SnapshotCall:
+		DeliverCall(event);
 		return;
 	default:
 		break;
@@ -134,49 +131,26 @@ void Cluster::ReplaceDisk(SimNode &node) {
 	                  static_cast<unsigned long long>(node.Id()));
 }
 
-void Cluster::PushTransfer(EventKind kind, MonotonicNs delay, uint64_t index) {
-	world.queue.Push(delay, kind, static_cast<uint16_t>(SlotOf(transfers[index].to)), 0, index);
+void Cluster::OnCall(SnapshotCall call) {
+	uint32_t from = SlotOf(call.from);
+	uint32_t to = SlotOf(call.to);
+	calls.push_back(std::move(call));
+	world.network.SendOther(EventKind::SnapshotCall, from, to, calls.size() - 1);
 }
 
-void Cluster::OnInstallSnapshot(SimNode &node, const raft::SnapshotMeta &wanted, raft::NodeId from) {
-	Transfer transfer;
-	transfer.from = from;
-	transfer.to = node.Id();
-	transfer.to_life = node.Life();
-	transfer.wanted = wanted.index;
-	transfers.push_back(transfer);
-	PushTransfer(EventKind::SnapshotServe, world.network.Delay(), transfers.size() - 1);
-}
-
-void Cluster::HandleTransfer(const SimEvent &event) {
-	Transfer &transfer = transfers[event.arg];
-	SimNode *to = Find(transfer.to);
-	if (!to || !to->IsAlive() || to->Life() != transfer.to_life) {
-		transfer.image.reset();
+void Cluster::DeliverCall(const SimEvent &event) {
+	SimNode &node = *nodes[event.node];
+	if (!node.IsAlive()) {
 		return;
 	}
-	MonotonicNs transfer_time =
-	    world.network.Delay() +
-	    static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(world.settings.snapshot_transfer_max) + 1));
-	if (event.kind == EventKind::SnapshotServe) {
-		SimNode *from = Find(transfer.from);
-		bool reachable = from && from->IsAlive() && !from->IsPaused() &&
-		                 world.network.IsOpen(to->Slot(), from->Slot()) &&
-		                 world.network.IsOpen(from->Slot(), to->Slot());
-		transfer.image = reachable ? from->ServeSnapshot(transfer.wanted) : nullptr;
-		PushTransfer(transfer.image ? EventKind::SnapshotArrive : EventKind::SnapshotFail, transfer_time, event.arg);
+	if (node.IsPaused()) {
+		world.queue.Defer(event, node.PausedUntil());
 		return;
 	}
-	if (to->IsPaused()) {
-		world.queue.Defer(event, to->PausedUntil());
-		return;
-	}
-	if (event.kind == EventKind::SnapshotArrive && to->ReceiveSnapshot(transfer.image)) {
-		PushTransfer(EventKind::SnapshotDurable, world.settings.checkpoint_latency, event.arg);
-	} else if (event.kind == EventKind::SnapshotDurable) {
-		to->FinishSnapshot(std::move(transfer.image));
-	} else {
-		to->FailSnapshot();
+	// A copy: what it causes may add calls.
+	SnapshotCall call = calls[event.arg];
+	if (node.Id() == call.to && world.network.IsOpen(SlotOf(call.from), event.node)) {
+		node.TakeCall(call);
 	}
 }
 

@@ -1,4 +1,4 @@
-//! All nodes of one run, snapshot transfers between them, and what is globally known to be committed.
+//! All nodes of one run, the calls of snapshot transfers between them, and what is globally known to be committed.
 #pragma once
 
 #include <map>
@@ -44,7 +44,7 @@ public:
 	raft::LogIndex GlobalCommitIndex() const override {
 		return world.leader_completeness.CommitIndex();
 	}
-	void OnInstallSnapshot(SimNode &node, const raft::SnapshotMeta &wanted, raft::NodeId from) override;
+	void OnCall(SnapshotCall call) override;
 	void OnWriteRefused(SimNode &node, uint32_t op, const Status &status) override;
 	void OnWriteApplied(SimNode &node, uint32_t op, const CommandOutcome &outcome) override;
 	void OnReadRefused(SimNode &node, uint32_t op, const Status &status) override;
@@ -54,23 +54,14 @@ public:
 	void ReplaceDisk(SimNode &node);
 
 private:
-	struct Transfer {
-		raft::NodeId from = raft::NO_NODE;
-		raft::NodeId to = raft::NO_NODE;
-		uint32_t to_life = 0;
-		raft::LogIndex wanted = 0;
-		MachineImage image;
-	};
-
 	void DeliverMessage(const SimEvent &event);
-	void HandleTransfer(const SimEvent &event);
-	void PushTransfer(EventKind kind, MonotonicNs delay, uint64_t index);
+	void DeliverCall(const SimEvent &event);
 
 	World &world;
-	Prng prng;
 	Workload *workload = nullptr;
 	std::vector<std::unique_ptr<SimNode>> nodes;
-	std::vector<Transfer> transfers;
+	//! Every call of the run: duplicates may arrive late.
+	std::vector<SnapshotCall> calls;
 	raft::Membership committed_membership;
 	//! What damaged disks held, by their identities.
 	std::map<raft::NodeId, LogImage> lost_disks;

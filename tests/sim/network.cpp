@@ -46,6 +46,21 @@ void Network::Send(raft::Message message, uint32_t from_life) {
 	Schedule(std::move(message), from, to, delay);
 }
 
+void Network::SendOther(EventKind kind, uint32_t from, uint32_t to, uint64_t arg) {
+	if (cut[from][to] || (!calm && prng.Chance(settings.loss_permille, 1000))) {
+		return;
+	}
+	MonotonicNs delay = Delay();
+	if (!calm && prng.Chance(settings.straggler_permille, 1000)) {
+		delay += static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(settings.straggler_delay_max)));
+	}
+	if (!calm && !settings.fifo_links && prng.Chance(settings.duplicate_permille, 1000)) {
+		auto late = delay + Delay() * static_cast<MonotonicNs>(1 + prng.Below(20));
+		queue.Push(late, kind, static_cast<uint16_t>(to), 0, arg);
+	}
+	queue.Push(delay, kind, static_cast<uint16_t>(to), 0, arg);
+}
+
 void Network::Schedule(raft::Message message, uint32_t, uint32_t to, MonotonicNs delay) {
 	uint64_t index;
 	if (free_indexes.empty()) {

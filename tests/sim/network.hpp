@@ -35,6 +35,9 @@ public:
 
 	//! Schedules zero or more Deliver events at the addressed slot.
 	void Send(raft::Message message, uint32_t from_life);
+	//! Schedules zero or more events of `kind` at the addressed slot, with the same faults; who handles them asks
+	//! IsOpen.
+	void SendOther(EventKind kind, uint32_t from, uint32_t to, uint64_t arg);
 	//! Takes a delivered message out of the pool; nothing when a partition cuts the link at this moment.
 	bool Take(uint64_t pool_index, raft::Message &out);
 	//! Frees a message whose receiver is not there.

@@ -19,7 +19,8 @@ raft::SnapshotMeta FirstStart(const raft::Membership &initial) {
 
 SimNode::SimNode(World &world_p, NodeListener &listener_p, uint32_t slot_p, const raft::Membership &initial_p)
     : world(world_p), listener(listener_p), slot(slot_p), initial(initial_p), id(MakeNodeId(slot_p, 0)),
-      prng(world_p.settings.seed ^ (0x6e6f646500000000ULL + slot_p)), machine(world_p.settings.key_count, initial_p) {
+      prng(world_p.settings.seed ^ (0x6e6f646500000000ULL + slot_p)), machine(world_p.settings.key_count, initial_p),
+      snapshots(world_p.settings, world_p.sabotage, world_p.coverage, *this) {
 	membership = initial;
 	disk = MakeDisk();
 }
@@ -41,6 +42,7 @@ void SimNode::Start() {
 	machine = disk->checkpoint ? *disk->checkpoint : RegisterMachine(world.settings.key_count, initial);
 	life++;
 	clock.Reset(world.queue.Now(), static_cast<MonotonicNs>(prng.Below(1000) * NS_PER_SECOND), clock_rate);
+	snapshots.Begin(id, clock.Local(world.queue.Now()));
 	raft::RestoredState restored;
 	restored.hard_state = disk->Written().hard_state;
 	restored.snapshot = disk->Written().base;
@@ -86,7 +88,10 @@ void SimNode::Crash(CrashKind kind, BitFlip flip) {
 	apply_in_flight = false;
 	pending_writes.clear();
 	pending_reads.clear();
+	world.coverage.snapshot_fetches_cut_by_crash += installing ? 1 : 0;
 	installing = false;
+	snapshots.End();
+	pending_install.reset();
 	secret_entries = false;
 	pending_checkpoint.reset();
 	tick_generation++;
@@ -147,6 +152,14 @@ void SimNode::Handle(const SimEvent &event) {
 	}
 	case EventKind::CheckpointBegin:
 		OnCheckpointBegin();
+		return;
+	case EventKind::SnapshotTimeout:
+	case EventKind::SnapshotRetry:
+	case EventKind::SnapshotGiveUp:
+		snapshots.Handle(event);
+		return;
+	case EventKind::SnapshotDurable:
+		FinishSnapshot();
 		return;
 	case EventKind::CheckpointDurable:
 		OnCheckpointDurable();
@@ -255,7 +268,7 @@ void SimNode::Process(raft::Ready &ready, raft::Role role_before, raft::Term ter
 			                  "node " + std::to_string(id) + " asks for a second snapshot before the first is done");
 		}
 		installing = true;
-		listener.OnInstallSnapshot(*this, *ready.install_snapshot, ready.snapshot_from);
+		snapshots.Fetch(ready.install_snapshot->index, ready.snapshot_from);
 	}
 	ProcessAnswers(ready);
 }
@@ -591,6 +604,7 @@ void SimNode::OnCheckpointDurable() {
 	}
 	raft::SnapshotMeta meta;
 	meta.index = index - std::min<raft::LogIndex>(index, world.settings.checkpoint_tail);
+	meta.index = std::min(meta.index, snapshots.HeldIndex(clock.Local(world.queue.Now())));
 	if (meta.index > disk->Written().base.index) {
 		meta.term = *disk->Written().TermAt(meta.index);
 		meta.membership = image->MembershipAt(meta.index);
@@ -600,11 +614,40 @@ void SimNode::OnCheckpointDurable() {
 	}
 }
 
-bool SimNode::ReceiveSnapshot(const MachineImage &image) {
-	if (image->AppliedIndex() < machine.AppliedIndex() && !world.sabotage.install_backwards) {
-		return false;
+void SimNode::TakeCall(const SnapshotCall &call) {
+	snapshots.Take(call, clock.Local(world.queue.Now()));
+}
+
+void SimNode::SendCall(SnapshotCall call) {
+	listener.OnCall(std::move(call));
+}
+
+void SimNode::PushCallEvent(MonotonicNs delay, EventKind kind, uint64_t arg) {
+	world.queue.Push(delay, kind, static_cast<uint16_t>(slot), life, arg);
+}
+
+MachineImage SimNode::ImageToServe() {
+	if (world.sabotage.install_backwards && stale_image) {
+		return stale_image;
 	}
-	machine = *image;
+	return disk->checkpoint && prng.Chance(1, 2) ? disk->checkpoint : std::make_shared<const RegisterMachine>(machine);
+}
+
+void SimNode::OnImage(const std::string &bytes, const raft::SnapshotMeta &position) {
+	auto decoded = RegisterMachine::Decode(bytes);
+	if (!decoded.IsOk() || decoded.Value().AppliedIndex() != position.index ||
+	    decoded.Value().AppliedTerm() != position.term) {
+		world.sink.Report("snapshot", "node " + std::to_string(id) + " received " + std::to_string(bytes.size()) +
+		                                  " bytes that are not the image at index " + std::to_string(position.index));
+		return;
+	}
+	if (position.index < machine.AppliedIndex() && !world.sabotage.install_backwards) {
+		OnFetchFailed();
+		return;
+	}
+	machine = std::move(decoded.Value());
+	pending_install = std::make_shared<const RegisterMachine>(machine);
+	pending_position = position;
 	apply_queue.clear();
 	commit_index = std::max(commit_index, machine.AppliedIndex());
 	// Whether these were part of the snapshot is not known here: their outcome stays open.
@@ -613,36 +656,25 @@ bool SimNode::ReceiveSnapshot(const MachineImage &image) {
 	};
 	pending_writes.erase(std::remove_if(pending_writes.begin(), pending_writes.end(), covered), pending_writes.end());
 	ServeReads();
-	return true;
+	PushCallEvent(world.settings.checkpoint_latency, EventKind::SnapshotDurable, 0);
 }
 
-void SimNode::FinishSnapshot(const MachineImage &image) {
-	disk->checkpoint = image;
+void SimNode::FinishSnapshot() {
+	disk->checkpoint = std::move(pending_install);
+	pending_install.reset();
 	Gated gate;
 	gate.installed = raft::SnapshotInstalledEvent();
 	gate.installed->ok = true;
-	gate.installed->snapshot.index = image->AppliedIndex();
-	gate.installed->snapshot.term = image->AppliedTerm();
-	gate.installed->snapshot.membership = image->MembershipAt(image->AppliedIndex());
+	gate.installed->snapshot = pending_position;
 	LogWrite write;
-	write.reset = gate.installed->snapshot;
+	write.reset = pending_position;
 	gate.seq = disk->Write(std::move(write));
 	Gate(std::move(gate));
 }
 
-void SimNode::FailSnapshot() {
+void SimNode::OnFetchFailed() {
 	installing = false;
 	Step(raft::SnapshotInstalledEvent());
-}
-
-MachineImage SimNode::ServeSnapshot(raft::LogIndex wanted) {
-	if (world.sabotage.install_backwards && stale_image) {
-		return stale_image;
-	}
-	if (disk->checkpoint && disk->checkpoint->AppliedIndex() >= wanted && prng.Chance(1, 2)) {
-		return disk->checkpoint;
-	}
-	return machine.AppliedIndex() >= wanted ? std::make_shared<const RegisterMachine>(machine) : nullptr;
 }
 
 } // namespace sim

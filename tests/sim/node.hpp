@@ -8,6 +8,7 @@
 
 #include "sim/disk.hpp"
 #include "sim/register_machine.hpp"
+#include "sim/snapshot_peer.hpp"
 #include "sim/world.hpp"
 
 namespace quack {
@@ -28,7 +29,7 @@ public:
 	                           const raft::Membership &before) = 0;
 	//! What is known to be committed, by any leader ever.
 	virtual raft::LogIndex GlobalCommitIndex() const = 0;
-	virtual void OnInstallSnapshot(SimNode &node, const raft::SnapshotMeta &wanted, raft::NodeId from) = 0;
+	virtual void OnCall(SnapshotCall call) = 0;
 	//! The proposal was refused or its entry replaced: it will never be applied.
 	virtual void OnWriteRefused(SimNode &node, uint32_t op, const Status &status) = 0;
 	virtual void OnWriteApplied(SimNode &node, uint32_t op, const CommandOutcome &outcome) = 0;
@@ -39,7 +40,7 @@ public:
 	virtual const LogImage *SyncedLog(raft::NodeId node) = 0;
 };
 
-class SimNode {
+class SimNode final : private SnapshotOwner {
 public:
 	SimNode(World &world, NodeListener &listener, uint32_t slot, const raft::Membership &initial);
 
@@ -65,13 +66,8 @@ public:
 	void Read(uint32_t op);
 	void Step(decltype(raft::Event::body) body);
 
-	//! A snapshot arrived. False = it is of no use (too old).
-	bool ReceiveSnapshot(const MachineImage &image);
-	//! The received image is durable: reset the log to it, then tell the core.
-	void FinishSnapshot(const MachineImage &image);
-	void FailSnapshot();
-	//! A fresh or the durable image at `wanted` or later; null when there is none.
-	MachineImage ServeSnapshot(raft::LogIndex wanted);
+	//! A request about a snapshot, or an answer to one.
+	void TakeCall(const SnapshotCall &call);
 
 	bool IsAlive() const {
 		return core != nullptr;
@@ -154,6 +150,15 @@ private:
 	void OnCheckpointBegin();
 	void OnCheckpointDurable();
 
+	void SendCall(SnapshotCall call) override;
+	void PushCallEvent(MonotonicNs delay, EventKind kind, uint64_t arg) override;
+	//! A fresh or the durable image.
+	MachineImage ImageToServe() override;
+	void OnImage(const std::string &bytes, const raft::SnapshotMeta &position) override;
+	void OnFetchFailed() override;
+	//! The received image is durable: reset the log to it, then tell the core.
+	void FinishSnapshot();
+
 	World &world;
 	NodeListener &listener;
 	const uint32_t slot;
@@ -190,6 +195,10 @@ private:
 	std::vector<PendingWrite> pending_writes;
 	std::vector<PendingRead> pending_reads;
 	bool installing = false;
+	SnapshotPeer snapshots;
+	//! Received and in force, but not durable yet, and where it said to stand; null = none.
+	MachineImage pending_install;
+	raft::SnapshotMeta pending_position;
 	//! A sole voter appended to its log while its term was not durable: a crash may take all of it back.
 	bool secret_entries = false;
 	//! Being written; null = none.

@@ -1,6 +1,7 @@
 #include "sim/register_machine.hpp"
 
 #include "quack/common/check.hpp"
+#include "quack/common/crc32c.hpp"
 #include "quack/raft/raft.hpp"
 #include "sim/trace.hpp"
 
@@ -56,6 +57,62 @@ CommandOutcome RegisterMachine::Apply(const raft::Entry &entry) {
 		applied_ops.push_back(command->op);
 	}
 	return outcome;
+}
+
+std::string RegisterMachine::Encode() const {
+	std::string bytes;
+	ByteWriter writer(bytes);
+	writer.PutU64(applied_index);
+	writer.PutU64(applied_term);
+	writer.PutU64(history_hash);
+	writer.PutVarint(registers.size());
+	for (auto value : registers) {
+		writer.PutU32(value);
+	}
+	writer.PutVarint(applied_ops.size());
+	for (auto op : applied_ops) {
+		writer.PutVarint(op);
+	}
+	writer.PutVarint(memberships.size());
+	for (const auto &since : memberships) {
+		writer.PutVarint(since.index);
+		writer.PutBytes(raft::EncodeMembership(since.membership));
+	}
+	writer.PutU32(Crc32c(bytes));
+	return bytes;
+}
+
+Result<RegisterMachine> RegisterMachine::Decode(ByteView bytes) {
+	Status damaged(ErrorCode::Corruption, "the image is not whole");
+	constexpr size_t CRC_BYTES = 4;
+	if (bytes.size() < CRC_BYTES) {
+		return damaged;
+	}
+	auto body = bytes.substr(0, bytes.size() - CRC_BYTES);
+	if (ByteReader(bytes.substr(body.size())).GetU32() != Crc32c(body)) {
+		return damaged;
+	}
+	ByteReader reader(body);
+	RegisterMachine machine(0, raft::Membership());
+	machine.memberships.clear();
+	machine.applied_index = reader.GetU64();
+	machine.applied_term = reader.GetU64();
+	machine.history_hash = reader.GetU64();
+	for (auto count = reader.GetVarint(); count > 0 && !reader.Failed(); count--) {
+		machine.registers.push_back(reader.GetU32());
+	}
+	for (auto count = reader.GetVarint(); count > 0 && !reader.Failed(); count--) {
+		machine.applied_ops.push_back(static_cast<uint32_t>(reader.GetVarint()));
+	}
+	for (auto count = reader.GetVarint(); count > 0 && !reader.Failed(); count--) {
+		auto index = reader.GetVarint();
+		auto membership = raft::DecodeMembership(reader.GetBytes());
+		if (!membership.IsOk()) {
+			return damaged;
+		}
+		machine.memberships.push_back({index, membership.Value()});
+	}
+	return reader.Done() ? Result<RegisterMachine>(std::move(machine)) : Result<RegisterMachine>(damaged);
 }
 
 raft::Membership RegisterMachine::MembershipAt(raft::LogIndex index) const {

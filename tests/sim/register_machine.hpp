@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "quack/common/status.hpp"
 #include "quack/raft/types.hpp"
 
 namespace quack {
@@ -56,6 +57,10 @@ public:
 	}
 	//! Position at an index at or below AppliedIndex(): its membership in force; the term is the caller's.
 	raft::Membership MembershipAt(raft::LogIndex index) const;
+	//! The whole machine as the bytes of an image, with a checksum.
+	std::string Encode() const;
+	//! Corruption when the bytes are not one whole image.
+	static Result<RegisterMachine> Decode(ByteView bytes);
 	raft::Term AppliedTerm() const {
 		return applied_term;
 	}

@@ -97,7 +97,10 @@ void DrawOperations(Prng &prng, Settings &s) {
 	s.checkpoint_latency = timeout / Pick<MonotonicNs>(prng, {5000, 100, 4, 1});
 	s.checkpoint_tail = Pick<uint32_t>(prng, {0, 2, 20});
 	s.checkpoint_may_pass_log = prng.Chance(1, 2);
-	s.snapshot_transfer_max = timeout * Pick<MonotonicNs>(prng, {1, 10, 40}) / 20;
+	s.snapshot_chunk_bytes = Pick<size_t>(prng, {32, 200, 1024 * 1024});
+	s.snapshot_call_timeout = timeout / Pick<MonotonicNs>(prng, {1, 2});
+	s.snapshot_retry_pause = timeout / 20;
+	s.snapshot_idle_timeout = timeout * Pick<MonotonicNs>(prng, {1, 4});
 	s.apply_latency_max = timeout / Pick<MonotonicNs>(prng, {1000, 50, 3});
 }
 
@@ -224,7 +227,9 @@ std::string Settings::ToString() const {
 	    << " transfer_interval_ms=" << ms(transfer_interval) << " campaign_interval_ms=" << ms(campaign_interval)
 	    << " checkpoint_interval_ms=" << ms(checkpoint_interval) << " checkpoint_latency_ms=" << ms(checkpoint_latency)
 	    << " checkpoint_tail=" << checkpoint_tail << " checkpoint_may_pass_log=" << checkpoint_may_pass_log
-	    << " snapshot_transfer_max_ms=" << ms(snapshot_transfer_max)
+	    << " snapshot_chunk_bytes=" << snapshot_chunk_bytes << " snapshot_call_timeout_ms=" << ms(snapshot_call_timeout)
+	    << " snapshot_retry_pause_ms=" << ms(snapshot_retry_pause)
+	    << " snapshot_idle_timeout_ms=" << ms(snapshot_idle_timeout)
 	    << " apply_latency_max_ms=" << ms(apply_latency_max) << "\n  workload: clients=" << client_count
 	    << " keys=" << key_count << " read_percent=" << read_percent << " cas_percent=" << cas_percent
 	    << " batch_max=" << batch_max << " think_max_ms=" << ms(think_max) << " op_timeout_ms=" << ms(op_timeout)

@@ -95,7 +95,12 @@ struct Settings {
 	uint32_t checkpoint_tail = 0;
 	//! A checkpoint may become durable before the log it covers does; recovery then resets the log to it.
 	bool checkpoint_may_pass_log = false;
-	MonotonicNs snapshot_transfer_max = 0;
+	size_t snapshot_chunk_bytes = 0;
+	//! The receiver gives up a call after this, and asks again after the pause.
+	MonotonicNs snapshot_call_timeout = 0;
+	MonotonicNs snapshot_retry_pause = 0;
+	//! The source forgets an image that nobody asked about for so long.
+	MonotonicNs snapshot_idle_timeout = 0;
 
 	MonotonicNs apply_latency_max = 0;
 	//! Tell the core only of the last of several appends that one sync made durable.

@@ -48,6 +48,10 @@ struct Coverage {
 	uint64_t disks_replaced = 0;
 	uint64_t checkpoints = 0;
 	uint64_t snapshots_installed = 0;
+	uint64_t snapshot_chunks = 0;
+	uint64_t snapshot_chunks_asked_again = 0;
+	uint64_t snapshot_fetches_failed = 0;
+	uint64_t snapshot_fetches_cut_by_crash = 0;
 	uint64_t writes_acknowledged = 0;
 	uint64_t writes_refused = 0;
 	uint64_t writes_unknown = 0;

@@ -390,8 +390,8 @@ std::vector<GroupStatus> RaftEngine::GetStatus() const {
 		row.apply_queue_bytes = parts->apply.QueueBytes();
 		row.log_disk_bytes = log_status.disk_bytes;
 		auto is_receiving = parts->fetcher.BytesTotal() != 0;
-		row.snapshot_bytes_done = is_receiving ? parts->fetcher.BytesDone() : parts->server.BytesDone();
-		row.snapshot_bytes_total = is_receiving ? parts->fetcher.BytesTotal() : parts->server.BytesTotal();
+		row.snapshot_bytes_done = is_receiving ? parts->fetcher.BytesDone() : parts->server.Shelf().BytesDone();
+		row.snapshot_bytes_total = is_receiving ? parts->fetcher.BytesTotal() : parts->server.Shelf().BytesTotal();
 		for (auto alarm : {&disk_alarm, &apply_alarm, &fetch_error}) {
 			if (!alarm->empty()) {
 				row.reason += (row.reason.empty() ? "" : "; ") + *alarm;

@@ -334,7 +334,7 @@ void ReadyLoop::On(StateDurable &event) {
 
 //! Forgets the log up to `limit`, less the tail for slow followers and what receivers of open images still need.
 void ReadyLoop::Truncate(GroupState &group, raft::LogIndex limit) {
-	limit = std::min({limit, context.server.HeldIndex(group.id), group.view.DurableIndex()});
+	limit = std::min({limit, context.server.Shelf().HeldIndex(group.id), group.view.DurableIndex()});
 	auto target = DiskIsFull() || config.log_tail_bytes == 0
 	                  ? limit
 	                  : context.log.TailStart(group.id, limit, config.log_tail_bytes);

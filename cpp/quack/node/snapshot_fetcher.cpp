@@ -17,8 +17,6 @@ namespace {
 constexpr const char *FILE_PREFIX = "incoming-snapshot-";
 constexpr MonotonicNs CALL_TIMEOUT = 10 * NS_PER_SECOND;
 constexpr MonotonicNs RETRY_PAUSE = 200 * NS_PER_MS;
-//! Attempts per chunk: with the pause this outlives a reconnect, not a lost leader.
-constexpr unsigned CHUNK_ATTEMPTS_MAX = 25;
 
 Status FileFailure(const char *action, const std::string &path, int error) {
 	auto code = error == ENOSPC || error == EDQUOT ? ErrorCode::DiskFull : ErrorCode::IoError;
@@ -166,37 +164,16 @@ void SnapshotFetcher::Run() {
 
 Status SnapshotFetcher::Fetch(const Job &job) {
 	auto peer = directory.NameOf(job.from);
-	auto body = CallAndWait(peer, wire::METHOD_SNAPSHOT_OPEN,
-	                        Encode(wire::SnapshotOpenRequest {config.cluster_id, job.group, job.index_min}));
-	if (!body.IsOk()) {
-		return body.GetStatus();
+	SnapshotDownload download(config, job.group, job.index_min, peer);
+	auto status = download.TakeOpen(CallAndWait(peer, wire::METHOD_SNAPSHOT_OPEN, download.OpenRequest()));
+	if (!status.IsOk()) {
+		return status;
 	}
-	auto decoded = wire::DecodeSnapshotOpenAnswer(body.Value());
-	if (!decoded.IsOk()) {
-		return decoded.GetStatus();
-	}
-	auto &image = decoded.Value();
-	if (!image.status.IsOk()) {
-		return image.status;
-	}
-	if (image.cluster_id != config.cluster_id) {
-		return Status(ErrorCode::Incompatible, "node '" + peer + "' offers a snapshot of cluster '" + image.cluster_id +
-		                                           "', this is '" + config.cluster_id + "'");
-	}
-	raft::LogIndex index = 0;
-	for (auto &position : image.positions) {
-		index = position.group == job.group ? position.meta.index : index;
-	}
-	if (index < job.index_min) {
-		return Status(ErrorCode::Incompatible, "node '" + peer + "' offers a snapshot at index " +
-		                                           std::to_string(index) + ", at least " +
-		                                           std::to_string(job.index_min) + " is needed");
-	}
-	TemporaryFile file(config.temp_dir + "/" + FILE_PREFIX + std::to_string(image.image));
+	TemporaryFile file(config.temp_dir + "/" + FILE_PREFIX + std::to_string(download.Image().image));
 	if (file.file < 0) {
 		return FileFailure("open", file.path, errno);
 	}
-	auto status = FetchInto(peer, image, file.file);
+	status = FetchInto(peer, download, file.file);
 	if (!status.IsOk()) {
 		return status;
 	}
@@ -204,55 +181,34 @@ Status SnapshotFetcher::Fetch(const Job &job) {
 		return FileFailure("sync", file.path, errno);
 	}
 	file.is_kept = true;
-	apply.PushInstall(job.group, file.path, std::move(image.positions));
+	apply.PushInstall(job.group, file.path, download.Image().positions);
 	return Status::Ok();
 }
 
-Status SnapshotFetcher::FetchInto(const std::string &peer, const wire::SnapshotOpenAnswer &image, int file) {
+Status SnapshotFetcher::FetchInto(const std::string &peer, SnapshotDownload &download, int file) {
 	bytes_done.store(0);
-	bytes_total.store(image.bytes);
+	bytes_total.store(download.Image().bytes);
 	auto begun = clock.Now();
-	uint64_t offset = 0;
-	while (offset < image.bytes) {
-		auto size = std::min<uint64_t>(config.snapshot_chunk_bytes, image.bytes - offset);
-		auto chunk = FetchChunk(peer, {image.image, offset, size});
-		if (!chunk.IsOk()) {
-			return chunk.GetStatus();
+	while (!download.IsComplete()) {
+		if (ShouldQuit()) {
+			return Status(ErrorCode::Unavailable, "the node is stopping");
 		}
-		auto &data = chunk.Value().data;
-		if (data.size() != size || chunk.Value().offset != offset) {
-			return Status(ErrorCode::Corruption, "node '" + peer + "' sent " + std::to_string(data.size()) +
-			                                         " bytes at offset " + std::to_string(chunk.Value().offset) +
-			                                         " of the snapshot, " + std::to_string(size) + " at " +
-			                                         std::to_string(offset) + " were asked for");
+		auto offset = download.Offset();
+		auto data = download.TakeChunk(CallAndWait(peer, wire::METHOD_SNAPSHOT_CHUNK, download.ChunkRequest()));
+		if (!data.IsOk()) {
+			if (!download.MayAskAgain() || !Sleep(RETRY_PAUSE)) {
+				return data.GetStatus();
+			}
+			continue;
 		}
-		auto status = WriteAt(file, offset, data);
+		auto status = WriteAt(file, offset, data.Value());
 		if (!status.IsOk()) {
 			return status;
 		}
-		offset += size;
-		bytes_done.store(offset);
-		Pace(begun, offset);
+		bytes_done.store(download.Offset());
+		Pace(begun, download.Offset());
 	}
 	return Status::Ok();
-}
-
-Result<wire::SnapshotChunkAnswer> SnapshotFetcher::FetchChunk(const std::string &peer,
-                                                              const wire::SnapshotChunkRequest &request) {
-	Status last(ErrorCode::Unavailable, "no attempt was made");
-	for (unsigned attempt = 0; attempt < CHUNK_ATTEMPTS_MAX && !ShouldQuit(); attempt++) {
-		auto body = CallAndWait(peer, wire::METHOD_SNAPSHOT_CHUNK, Encode(request));
-		auto chunk = body.IsOk() ? wire::DecodeSnapshotChunkAnswer(body.Value())
-		                         : Result<wire::SnapshotChunkAnswer>(body.GetStatus());
-		if (chunk.IsOk() && chunk.Value().status.IsOk()) {
-			return chunk;
-		}
-		last = chunk.IsOk() ? chunk.Value().status : chunk.GetStatus();
-		if (last.Code() == ErrorCode::NotFound || last.Code() == ErrorCode::Degraded || !Sleep(RETRY_PAUSE)) {
-			break;
-		}
-	}
-	return last;
 }
 
 Result<std::string> SnapshotFetcher::CallAndWait(const std::string &peer, const char *method, std::string body) {

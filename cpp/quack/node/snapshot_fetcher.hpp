@@ -9,6 +9,7 @@
 
 #include "quack/node/apply_loop.hpp"
 #include "quack/node/member_directory.hpp"
+#include "quack/node/snapshot_download.hpp"
 
 namespace quack {
 namespace node {
@@ -48,8 +49,7 @@ private:
 
 	void Run();
 	Status Fetch(const Job &job);
-	Status FetchInto(const std::string &peer, const wire::SnapshotOpenAnswer &image, int file);
-	Result<wire::SnapshotChunkAnswer> FetchChunk(const std::string &peer, const wire::SnapshotChunkRequest &request);
+	Status FetchInto(const std::string &peer, SnapshotDownload &download, int file);
 	Result<std::string> CallAndWait(const std::string &peer, const char *method, std::string body);
 	void Pace(MonotonicNs begun, uint64_t bytes);
 	//! False when stopping.
