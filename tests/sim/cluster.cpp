@@ -8,7 +8,7 @@
 namespace quack {
 namespace sim {
 
-Cluster::Cluster(World &world_p) : world(world_p) {
+Cluster::Cluster(World &world_p) : world(world_p), prng(world_p.settings.seed ^ 0x636c757300000003ULL) {
 	const Settings &s = world.settings;
 	raft::Membership initial;
 	for (uint32_t slot = 0; slot < s.voter_count + s.learner_count; slot++) {
@@ -136,6 +136,12 @@ void Cluster::OnCall(SnapshotCall call) {
 	uint32_t to = SlotOf(call.to);
 	calls.push_back(std::move(call));
 	world.network.SendOther(EventKind::SnapshotCall, from, to, calls.size() - 1);
+}
+
+void Cluster::OnPowerLost(SimNode &node) {
+	// Often enough a moment later: what matters is the state of its disk.
+	auto downtime = prng.Below(static_cast<uint64_t>(world.settings.downtime_max) + 1);
+	world.queue.Push(static_cast<MonotonicNs>(downtime), EventKind::Restart, static_cast<uint16_t>(node.Slot()), 0, 0);
 }
 
 void Cluster::DeliverCall(const SimEvent &event) {

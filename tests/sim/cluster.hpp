@@ -45,6 +45,7 @@ public:
 		return world.leader_completeness.CommitIndex();
 	}
 	void OnCall(SnapshotCall call) override;
+	void OnPowerLost(SimNode &node) override;
 	void OnWriteRefused(SimNode &node, uint32_t op, const Status &status) override;
 	void OnWriteApplied(SimNode &node, uint32_t op, const CommandOutcome &outcome) override;
 	void OnReadRefused(SimNode &node, uint32_t op, const Status &status) override;
@@ -58,6 +59,7 @@ private:
 	void DeliverCall(const SimEvent &event);
 
 	World &world;
+	Prng prng;
 	Workload *workload = nullptr;
 	std::vector<std::unique_ptr<SimNode>> nodes;
 	//! Every call of the run: duplicates may arrive late.

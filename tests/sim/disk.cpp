@@ -35,7 +35,7 @@ void SimDisk::Report(const std::string &message) const {
 }
 
 void SimDisk::Check(const Status &status, const char *what) {
-	if (!status.IsOk()) {
+	if (!status.IsOk() && !HasLostPower()) {
 		Report(std::string("the log does not ") + what + ": " + status.ToString());
 	}
 }
@@ -63,7 +63,7 @@ void SimDisk::Open() {
 
 raft::LogIndex SimDisk::FirstIndex() const {
 	auto first = log->Reader(raft::ROOT_GROUP).FirstIndex();
-	if (options.has_oracle && first != written.base.index + 1) {
+	if (HasOracle() && first != written.base.index + 1) {
 		Report("the log starts at index " + std::to_string(first) + " instead of " +
 		       std::to_string(written.base.index + 1));
 	}
@@ -72,7 +72,7 @@ raft::LogIndex SimDisk::FirstIndex() const {
 
 raft::LogIndex SimDisk::LastIndex() const {
 	auto last = log->Reader(raft::ROOT_GROUP).LastIndex();
-	if (options.has_oracle && last != written.LastIndex()) {
+	if (HasOracle() && last != written.LastIndex()) {
 		Report("the log ends at index " + std::to_string(last) + " instead of " + std::to_string(written.LastIndex()));
 	}
 	return last;
@@ -81,7 +81,7 @@ raft::LogIndex SimDisk::LastIndex() const {
 Result<raft::Term> SimDisk::TermAt(raft::LogIndex index) const {
 	auto term = log->Reader(raft::ROOT_GROUP).TermAt(index);
 	auto expected = written.TermAt(index);
-	if (options.has_oracle && (term.IsOk() != expected.has_value() || (term.IsOk() && term.Value() != *expected))) {
+	if (HasOracle() && (term.IsOk() != expected.has_value() || (term.IsOk() && term.Value() != *expected))) {
 		Report("the log answers " + (term.IsOk() ? std::to_string(term.Value()) : term.GetStatus().ToString()) +
 		       " for the term of index " + std::to_string(index));
 	}
@@ -94,7 +94,7 @@ Result<std::vector<raft::Entry>> SimDisk::Entries(raft::LogIndex begin, raft::Lo
 		reader_found_rot = true;
 		counters.rot_found_by_reader++;
 	}
-	if (!read.IsOk() || !options.has_oracle) {
+	if (!read.IsOk() || !HasOracle()) {
 		return read;
 	}
 	auto next = begin;
@@ -129,9 +129,11 @@ uint64_t SimDisk::Write(LogWrite write) {
 	return ++written_seq;
 }
 
-void SimDisk::Sync() {
-	if (!options.sabotage.skip_log_sync) {
-		Check(log->Sync(), "sync");
+bool SimDisk::Sync() {
+	auto status = options.sabotage.skip_log_sync ? Status::Ok() : log->Sync();
+	Check(status, "sync");
+	if (!status.IsOk()) {
+		return false;
 	}
 	if (durable_seq < written_seq) {
 		proven_last = durable_last;
@@ -140,6 +142,8 @@ void SimDisk::Sync() {
 		durable_last_term = *written.TermAt(durable_last);
 	}
 	durable_seq = written_seq;
+	// The log may have synced and lost the power right after.
+	return !HasLostPower();
 }
 
 void SimDisk::CompleteSync(uint64_t seq) {
@@ -275,7 +279,12 @@ bool SimDisk::IsUnsynced(const storage::ScannedRecord &record) const {
 }
 
 size_t SimDisk::Crash(CrashKind kind, BitFlip flip, Prng &prng) {
-	if (kind == CrashKind::PowerLoss) {
+	if (HasLostPower()) {
+		counters.power_cuts_inside_calls++;
+	}
+	files->StopAfter(0);
+	if (kind == CrashKind::PowerLoss || HasLostPower()) {
+		kind = CrashKind::PowerLoss;
 		files->PowerCut();
 	} else {
 		files->EndProcess();

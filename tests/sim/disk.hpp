@@ -55,6 +55,7 @@ struct DiskCounters {
 	uint64_t segments_released = 0;
 	uint64_t torn_tails = 0;
 	uint64_t recoveries_interrupted = 0;
+	uint64_t power_cuts_inside_calls = 0;
 	uint64_t unsynced_flips = 0;
 	uint64_t rot_found_by_open = 0;
 	uint64_t rot_found_by_reader = 0;
@@ -79,8 +80,16 @@ public:
 	uint64_t SyncedSeq() const {
 		return synced_seq;
 	}
-	//! The log's own Sync: whatever is written by now is durable, though nobody was told yet.
-	void Sync();
+	//! The log's own Sync: whatever is written by now is durable, though nobody was told yet. False = the power is off.
+	bool Sync();
+	//! The power goes off inside the `calls`-th changing call to the file system from now; 0 = it does not.
+	void CutPowerAfter(uint64_t calls) {
+		files->StopAfter(calls);
+	}
+	//! The power went off inside a call: Crash must come next.
+	bool HasLostPower() const {
+		return files->IsStopped();
+	}
 	//! Announces that everything up to `seq` is durable; a Sync covered it.
 	void CompleteSync(uint64_t seq);
 
@@ -150,6 +159,10 @@ private:
 	//! How many of the writes behind SyncedSeq() survived in `found`; nothing when no crash can explain it.
 	std::optional<size_t> Explain(const LogImage &found) const;
 	void Check(const Status &status, const char *what);
+	//! The log answers as the image says; not after the power went off inside a write.
+	bool HasOracle() const {
+		return options.has_oracle && !HasLostPower();
+	}
 	void Report(const std::string &message) const;
 
 	const DiskOptions options;

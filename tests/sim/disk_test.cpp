@@ -84,6 +84,35 @@ TEST_CASE("a power loss keeps every synced write and a prefix of the rest, whate
 	CHECK(interrupted > 0);
 }
 
+TEST_CASE("the power may go off inside any call: what was synced stays, what was not is a prefix") {
+	uint64_t cuts = 0;
+	uint64_t opened = 0;
+	for (uint64_t seed = 0; seed < 300; seed++) {
+		Fixture f(seed, 30);
+		raft::LogIndex synced = 0;
+		f.disk.CutPowerAfter(1 + seed % 60);
+		for (raft::LogIndex index = 1; index <= 40; index++) {
+			f.disk.Write(MakeWrite(index, 1, 1, 1500));
+			if (f.disk.HasLostPower()) {
+				break;
+			}
+			if (index % 3 == 0 && f.disk.Sync()) {
+				synced = index;
+			}
+			if (f.disk.HasLostPower()) {
+				break;
+			}
+		}
+		cuts += f.disk.HasLostPower() ? 1 : 0;
+		f.disk.Crash(CrashKind::PowerLoss, BitFlip::None, f.prng);
+		REQUIRE_MESSAGE(!f.sink.Any(), f.sink.First().message);
+		REQUIRE(f.disk.LastIndex() >= synced);
+		opened += f.disk.Counters().segments_opened;
+	}
+	CHECK(cuts == 300);
+	CHECK(opened > 500);
+}
+
 TEST_CASE("a sync that nobody was told of survives the power loss too") {
 	for (uint64_t seed = 0; seed < 50; seed++) {
 		Fixture f(seed);

@@ -465,11 +465,13 @@ void Nemesis::ChangeMembership() {
 
 void Nemesis::Heal() {
 	healed = true;
+	world.is_healed = true;
 	world.network.Calm();
 	for (uint32_t slot = 0; slot < cluster.SlotCount(); slot++) {
 		SimNode &node = cluster.At(slot);
 		node.PauseUntil(0);
 		node.SetDiskFactor(1);
+		node.KeepPower();
 		if (!node.IsAlive()) {
 			Restart(node);
 		}

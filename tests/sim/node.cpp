@@ -9,6 +9,9 @@ namespace sim {
 
 namespace {
 
+//! Enough to get into the middle of opening a segment.
+constexpr uint64_t POWER_CUT_CALLS_MAX = 10;
+
 raft::SnapshotMeta FirstStart(const raft::Membership &initial) {
 	raft::SnapshotMeta meta;
 	meta.membership = initial;
@@ -127,7 +130,25 @@ void SimNode::SetClockRate(int32_t rate_ppm) {
 	clock.SetRate(world.queue.Now(), rate_ppm);
 }
 
+void SimNode::MayCutPower() {
+	if (!world.is_healed && prng.Chance(world.settings.power_cut_permille, 1000)) {
+		disk->CutPowerAfter(1 + prng.Below(POWER_CUT_CALLS_MAX));
+	}
+}
+
+void SimNode::CheckPower() {
+	if (core && disk->HasLostPower()) {
+		Crash(CrashKind::PowerLoss, BitFlip::None);
+		listener.OnPowerLost(*this);
+	}
+}
+
 void SimNode::Handle(const SimEvent &event) {
+	HandleEvent(event);
+	CheckPower();
+}
+
+void SimNode::HandleEvent(const SimEvent &event) {
 	switch (event.kind) {
 	case EventKind::Tick:
 		if (event.arg == tick_generation) {
@@ -222,6 +243,7 @@ void SimNode::Step(decltype(raft::Event::body) body) {
 	world.trace.Add(id << 8 | event.body.index());
 	world.trace.AddReady(ready);
 	Process(ready, role_before, term_before);
+	CheckPower();
 	if (core) {
 		ScheduleTick();
 	}
@@ -250,10 +272,16 @@ void SimNode::Process(raft::Ready &ready, raft::Role role_before, raft::Term ter
 			                  static_cast<unsigned long long>(id), Describe(membership).c_str());
 		}
 	}
-	ProcessWrites(ready, role_before, term_before);
-	ProcessSoftState(ready);
+	bool goes_on = ProcessWrites(ready, role_before, term_before);
+	if (goes_on) {
+		ProcessSoftState(ready);
+	}
 	if (role_before == raft::Role::Leader && !world.sink.Any()) {
+		// Decided even if it could not be written down any more: the hint may survive.
 		NoteCommit(term_before, membership_before);
+	}
+	if (!goes_on) {
+		return;
 	}
 	if (!ready.committed.empty()) {
 		ProcessCommitted(ready.committed);
@@ -312,7 +340,7 @@ void SimNode::NoteLeadership() {
 	}
 }
 
-void SimNode::ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Term term_before) {
+bool SimNode::ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Term term_before) {
 	Gated gate;
 	bool must_sync = false;
 	if (ready.hard_state || !ready.entries.empty()) {
@@ -331,7 +359,7 @@ void SimNode::ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Te
 				                                        std::to_string(first) + " to a log that ends at " +
 				                                        std::to_string(last) +
 				                                        (installing ? " while it installs a snapshot" : ""));
-				return;
+				return false;
 			}
 			world.coverage.log_conflicts += first <= last ? 1 : 0;
 			world.state_machine_safety.OnAppend(id, commit_index, first);
@@ -346,7 +374,11 @@ void SimNode::ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Te
 			gate.completed = raft::AppendCompletedEvent {ready.entries.back().index, ready.entries.back().term};
 			write.entries = std::move(ready.entries);
 		}
+		MayCutPower();
 		disk->Write(std::move(write));
+		if (disk->HasLostPower()) {
+			return false;
+		}
 	}
 	Send(ready.messages);
 	gate.seq = disk->WrittenSeq();
@@ -356,6 +388,7 @@ void SimNode::ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Te
 	} else if (must_sync) {
 		StartSync();
 	}
+	return true;
 }
 
 void SimNode::Gate(Gated gate) {
@@ -377,8 +410,9 @@ void SimNode::StartSync() {
 	sync_in_flight = true;
 	const Settings &s = world.settings;
 	sync_covers_late = prng.Chance(s.sync_covers_late_percent, 100);
-	if (!sync_covers_late) {
-		disk->Sync();
+	MayCutPower();
+	if (!sync_covers_late && !disk->Sync()) {
+		return;
 	}
 	auto spread = static_cast<uint64_t>(s.sync_latency_max - s.sync_latency_min);
 	MonotonicNs latency = s.sync_latency_min + static_cast<MonotonicNs>(prng.Below(spread + 1));
@@ -395,8 +429,8 @@ void SimNode::StartSync() {
 }
 
 void SimNode::OnSyncDone(uint64_t seq) {
-	if (sync_covers_late) {
-		disk->Sync();
+	if (sync_covers_late && !disk->Sync()) {
+		return;
 	}
 	disk->CompleteSync(seq);
 	sync_in_flight = false;

@@ -30,6 +30,8 @@ public:
 	//! What is known to be committed, by any leader ever.
 	virtual raft::LogIndex GlobalCommitIndex() const = 0;
 	virtual void OnCall(SnapshotCall call) = 0;
+	//! The power went off inside a call to the disk; the node crashed.
+	virtual void OnPowerLost(SimNode &node) = 0;
 	//! The proposal was refused or its entry replaced: it will never be applied.
 	virtual void OnWriteRefused(SimNode &node, uint32_t op, const Status &status) = 0;
 	virtual void OnWriteApplied(SimNode &node, uint32_t op, const CommandOutcome &outcome) = 0;
@@ -51,6 +53,10 @@ public:
 	void ReplaceIdentity();
 	//! A bit of its log flips. False when there is nothing to flip yet.
 	bool Rot();
+	//! No power cut that was begun comes any more.
+	void KeepPower() {
+		disk->CutPowerAfter(0);
+	}
 	void PauseUntil(MonotonicNs true_time) {
 		paused_until = true_time;
 	}
@@ -128,10 +134,12 @@ private:
 		uint32_t op;
 	};
 
+	void HandleEvent(const SimEvent &event);
 	void Process(raft::Ready &ready, raft::Role role_before, raft::Term term_before);
 	void ProcessSoftState(raft::Ready &ready);
 	void NoteLeadership();
-	void ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Term term_before);
+	//! False when it went no further: a breach of the contract, or the power went off inside the write.
+	bool ProcessWrites(raft::Ready &ready, raft::Role role_before, raft::Term term_before);
 	void NoteCommit(raft::Term term_before, const raft::Membership &before);
 	void ProcessCommitted(std::vector<raft::Entry> &committed);
 	void AnswerWrites(const raft::Entry &entry, const CommandOutcome &outcome);
@@ -140,6 +148,10 @@ private:
 	void Gate(Gated gated);
 	std::unique_ptr<SimDisk> MakeDisk();
 	void StartSync();
+	//! Before a write or a sync: the power may go off inside one of the next calls to the disk.
+	void MayCutPower();
+	//! After whatever wrote: crashes when it did.
+	void CheckPower();
 	void OnSyncDone(uint64_t seq);
 	//! What waited for the writes up to `seq` leaves.
 	void OpenGates(uint64_t seq);

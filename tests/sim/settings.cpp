@@ -126,6 +126,7 @@ void DrawLog(Prng &prng, Settings &s) {
 	if (prng.Chance(1, 3)) {
 		s.payload_padding_max = 4000;
 	}
+	s.power_cut_permille = Pick<uint32_t>(prng, {0, 2, 20});
 	s.unsynced_flip_percent = Pick<uint32_t>(prng, {0, 20, 50});
 	auto crash_rot_percent = Pick<uint32_t>(prng, {0, 5, 30});
 	MonotonicNs rot_interval = Interval(prng, 50, s.config.election_timeout * 3, s.config.election_timeout * 10);
@@ -159,6 +160,7 @@ void FocusOnLeases(Prng &prng, Settings &s) {
 	s.leader_strike_percent = 0;
 	s.sync_strike_permille = 0;
 	s.crash_rot_percent = 0;
+	s.power_cut_permille = 0;
 	for (auto interval : {&s.partition_interval, &s.crash_interval, &s.pause_interval, &s.slow_disk_interval,
 	                      &s.transfer_interval, &s.campaign_interval, &s.membership_interval, &s.rot_interval}) {
 		*interval = 0;
@@ -220,10 +222,11 @@ std::string Settings::ToString() const {
 	    << " slow_disk_duration_max_ms=" << ms(slow_disk_duration_max) << " slow_disk_factor=" << slow_disk_factor
 	    << " sync_covers_late_percent=" << sync_covers_late_percent << " log_cache_bytes=" << log_cache_bytes
 	    << " log_spare_segments_max=" << log_spare_segments_max << " recovery_crash_percent=" << recovery_crash_percent
-	    << " unsynced_flip_percent=" << unsynced_flip_percent << " crash_rot_percent=" << crash_rot_percent
-	    << " rot_interval_ms=" << ms(rot_interval) << "\n  clock: drift_ppm=" << drift_ppm
-	    << " drift_change_interval_ms=" << ms(drift_change_interval) << " pause_interval_ms=" << ms(pause_interval)
-	    << " pause_max_ms=" << ms(pause_max) << "\n  operations: membership_interval_ms=" << ms(membership_interval)
+	    << " power_cut_permille=" << power_cut_permille << " unsynced_flip_percent=" << unsynced_flip_percent
+	    << " crash_rot_percent=" << crash_rot_percent << " rot_interval_ms=" << ms(rot_interval)
+	    << "\n  clock: drift_ppm=" << drift_ppm << " drift_change_interval_ms=" << ms(drift_change_interval)
+	    << " pause_interval_ms=" << ms(pause_interval) << " pause_max_ms=" << ms(pause_max)
+	    << "\n  operations: membership_interval_ms=" << ms(membership_interval)
 	    << " transfer_interval_ms=" << ms(transfer_interval) << " campaign_interval_ms=" << ms(campaign_interval)
 	    << " checkpoint_interval_ms=" << ms(checkpoint_interval) << " checkpoint_latency_ms=" << ms(checkpoint_latency)
 	    << " checkpoint_tail=" << checkpoint_tail << " checkpoint_may_pass_log=" << checkpoint_may_pass_log

@@ -66,6 +66,8 @@ struct Settings {
 	uint32_t sync_covers_late_percent = 0;
 	uint64_t log_cache_bytes = 0;
 	uint32_t log_spare_segments_max = 0;
+	//! Of the writes and syncs of a node, with the power off inside one of the next few calls to the disk.
+	uint32_t power_cut_permille = 0;
 	//! The power goes again in the middle of a recovery.
 	uint32_t recovery_crash_percent = 0;
 	//! Of the power losses, with a bit flipped in the unsynced end of the log.

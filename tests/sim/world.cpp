@@ -30,6 +30,7 @@ const Counter COUNTERS[] = {
     {"log_segments_released", &Coverage::log_segments_released},
     {"log_torn_tails", &Coverage::log_torn_tails},
     {"log_recoveries_interrupted", &Coverage::log_recoveries_interrupted},
+    {"log_power_cuts_inside_calls", &Coverage::log_power_cuts_inside_calls},
     {"log_unsynced_flips", &Coverage::log_unsynced_flips},
     {"log_rot_found_by_open", &Coverage::log_rot_found_by_open},
     {"log_rot_found_by_reader", &Coverage::log_rot_found_by_reader},
@@ -64,6 +65,7 @@ void Coverage::Add(const DiskCounters &disk) {
 	log_segments_released += disk.segments_released;
 	log_torn_tails += disk.torn_tails;
 	log_recoveries_interrupted += disk.recoveries_interrupted;
+	log_power_cuts_inside_calls += disk.power_cuts_inside_calls;
 	log_unsynced_flips += disk.unsynced_flips;
 	log_rot_found_by_open += disk.rot_found_by_open;
 	log_rot_found_by_reader += disk.rot_found_by_reader;

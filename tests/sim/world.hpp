@@ -42,6 +42,7 @@ struct Coverage {
 	uint64_t log_segments_released = 0;
 	uint64_t log_torn_tails = 0;
 	uint64_t log_recoveries_interrupted = 0;
+	uint64_t log_power_cuts_inside_calls = 0;
 	uint64_t log_unsynced_flips = 0;
 	uint64_t log_rot_found_by_open = 0;
 	uint64_t log_rot_found_by_reader = 0;
@@ -98,6 +99,9 @@ struct World {
 	LostWriteChecker lost_write;
 	ReadIndexChecker read_index;
 	DurabilityChecker durability;
+
+	//! No new faults from now on.
+	bool is_healed = false;
 
 	bool ChecksAll() const {
 		return level == CheckLevel::All;
