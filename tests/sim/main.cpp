@@ -1,4 +1,4 @@
-//! quack_sim: deterministic simulation of the Raft core. See README.md for the fault model.
+//! quack_sim: deterministic simulation of the Raft core, its log and its snapshots. See README.md for the fault model.
 #include <unistd.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ using namespace quack;
 using namespace quack::sim;
 
 const char *const HELP =
-    "quack_sim: deterministic simulation of the Raft core on virtual time\n"
+    "quack_sim: deterministic simulation of the Raft core, its log and its snapshots on virtual time\n"
     "\n"
     "  --seed N              run one seed, print its settings and result\n"
     "  --check-replay        run every seed twice and compare the trace hashes\n"
@@ -24,7 +24,7 @@ const char *const HELP =
     "  --first-seed N        the first of them (default 1)\n"
     "  --jobs N              worker processes (default: one per core)\n"
     "  --failures-max N      stop after N failed seeds (default 20, 0 = never)\n"
-    "  --canary NAME         break one rule of the core; with --seed run that seed, else look for a seed that notices\n"
+    "  --canary NAME         break one rule; with --seed run that seed, else look for a seed that notices\n"
     "  --canaries            do so for every rule; with --seeds also run the healthy core first\n"
     "  --canary-seeds N      give up on a canary after N seeds (default 2000)\n"
     "  --only-properties     check only the six properties, not the core's invariants and other early warnings\n"
