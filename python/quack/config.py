@@ -142,9 +142,11 @@ class NodeConfig(_Strict):
     election_timeout_ms: int = Field(default=500, ge=50, le=60_000)
     heartbeat_interval_ms: int = Field(default=75, ge=5, le=20_000)
     memory_limit_mb: int | None = Field(default=None, ge=64)
-    #: A checkpoint starts after so many applied bytes, so long after the first change, or when
-    #: nothing was applied for so long.
-    checkpoint_log_bytes: int | None = Field(default=None, ge=64 * 1024)
+    #: A checkpoint starts after so many applied bytes or log entries, so long after the first
+    #: change, or when nothing was applied for so long. A node that starts applies again what came
+    #: after the last one.
+    checkpoint_log_bytes: int | None = Field(default=None, ge=64 * 1024, le=1 << 40)
+    checkpoint_log_entries: int | None = Field(default=None, ge=1000, le=1 << 40)
     checkpoint_interval_ms: int | None = Field(default=None, ge=100, le=86_400_000)
     checkpoint_idle_ms: int | None = Field(default=None, ge=100, le=86_400_000)
     #: A checkpoint that an open transaction holds back aborts writers, respectively any
@@ -155,8 +157,10 @@ class NodeConfig(_Strict):
     checksum_interval_ms: int | None = Field(default=None, ge=0, le=86_400_000)
     limits: Limits = Limits()
     backup: BackupSchedule | None = None
-    #: Log kept behind a checkpoint for slow followers; further behind means a snapshot.
-    log_tail_bytes: int | None = Field(default=None, ge=0)
+    #: Log kept behind a checkpoint for slow followers, within both bounds; further behind means a
+    #: snapshot.
+    log_tail_bytes: int | None = Field(default=None, ge=0, le=1 << 40)
+    log_tail_entries: int | None = Field(default=None, ge=0, le=1 << 40)
     #: Size of one file of the log.
     log_segment_bytes: int | None = Field(default=None, ge=64 * 1024)
 
@@ -198,12 +202,14 @@ class NodeConfig(_Strict):
         document.update(self.limits.model_dump(exclude_none=True))
         for name in (
             "checkpoint_log_bytes",
+            "checkpoint_log_entries",
             "checkpoint_interval_ms",
             "checkpoint_idle_ms",
             "checkpoint_writer_patience_ms",
             "checkpoint_reader_patience_ms",
             "checksum_interval_ms",
             "log_tail_bytes",
+            "log_tail_entries",
             "log_segment_bytes",
         ):
             value = getattr(self, name)

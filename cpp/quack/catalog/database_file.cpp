@@ -253,6 +253,7 @@ Result<CheckpointKey> LockForCheckpoint(ReplicaCore &core, duckdb::AttachedDatab
 	}
 	if (!key) {
 		core.checkpoints_postponed++;
+		core.postponed_at = SystemClock().Now();
 		return Status(ErrorCode::Unavailable, "checkpoint postponed; the log is kept until these transactions end: " +
 		                                          core.transactions.DescribeOldest(SystemClock().Now()));
 	}
@@ -335,6 +336,7 @@ Status CheckpointAttached(ReplicaCore &core) {
 	connection.context->RunFunctionInTransaction([&]() { manager.WriteCheckpoint(*connection.context); });
 	auto duration_ms = uint64_t((clock.Now() - start) / NS_PER_MS);
 	core.checkpoints++;
+	core.postponed_at = 0;
 	core.checkpoint_last_ms = duration_ms;
 	core.checkpoint_max_ms = std::max(core.checkpoint_max_ms.load(), duration_ms);
 	std::lock_guard<std::mutex> guard(core.state_lock);

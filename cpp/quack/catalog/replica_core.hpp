@@ -122,6 +122,8 @@ struct ReplicaCore {
 	std::atomic<uint64_t> checkpoint_last_ms {0};
 	std::atomic<uint64_t> checkpoint_max_ms {0};
 	std::atomic<uint64_t> checkpoints_postponed {0};
+	//! When open transactions kept the last checkpoint from being made; 0 = it was made.
+	std::atomic<MonotonicNs> postponed_at {0};
 
 	//! Null when the catalog is not attached.
 	duckdb::shared_ptr<duckdb::AttachedDatabase> Attached() const;

@@ -120,6 +120,15 @@ Status ReplicatedDatabase::InstallSnapshot(const std::string &path) {
 	return status;
 }
 
+std::vector<TransactionInfo> ReplicatedDatabase::Transactions() const {
+	auto postponed_at = core->postponed_at.load();
+	auto list = core->transactions.List();
+	for (auto &info : list) {
+		info.holds_checkpoint = info.opened_at <= postponed_at;
+	}
+	return list;
+}
+
 std::vector<ChecksumRow> ReplicatedDatabase::Checksums() const {
 	return audit->Rows();
 }

@@ -162,6 +162,17 @@ struct ReplicaOptions {
 	MonotonicNs checkpoint_reader_patience = 120 * NS_PER_SECOND;
 };
 
+//! A transaction of `cp` that is open on this node.
+struct TransactionInfo {
+	uint64_t connection = 0; //! duckdb::ClientContext::GetConnectionId
+	bool is_writer = false;
+	MonotonicNs opened_at = 0;
+	raft::LogIndex snapshot_index = 0; //! of the root group: what it sees
+	std::vector<std::string> written;  //! tables; incomplete, see TransactionRegistry
+	//! The last checkpoint could not be made while it was open: log and file grow until it ends.
+	bool holds_checkpoint = false;
+};
+
 struct ReplicaStatistics {
 	uint64_t entries_applied = 0;
 	uint64_t entries_rejected = 0;  //! conflicts, constraints, schema changes
@@ -209,6 +220,9 @@ public:
 	std::vector<ChecksumRow> Checksums() const;
 	//! Gives up the comparison under way, whose snapshot would hold back the last checkpoint.
 	void StopAudit();
+
+	//! Oldest first.
+	std::vector<TransactionInfo> Transactions() const;
 
 	//! The outcome of a request, if it is among those remembered (the last 65,536 entries of its group).
 	std::optional<CommitOutcome> Outcome(const RequestId &id) const;

@@ -1,5 +1,6 @@
 #include "quack/catalog/transaction_registry.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -196,6 +197,31 @@ void TransactionRegistry::WaitAtGate(duckdb::ClientContext &context) {
 	while (!changed.wait_for(guard, std::chrono::milliseconds(20), [this]() { return !gate_closed; })) {
 		context.InterruptCheck();
 	}
+}
+
+std::vector<TransactionInfo> TransactionRegistry::List() {
+	std::vector<TransactionInfo> list;
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		for (auto &entry : open_transactions) {
+			auto context = entry.second.context.lock();
+			if (!context) {
+				continue;
+			}
+			TransactionInfo info;
+			info.connection = context->GetConnectionId();
+			info.is_writer = !entry.first->IsReadOnly();
+			info.opened_at = entry.second.opened_at;
+			info.snapshot_index = entry.second.snapshot_index;
+			for (auto &table : entry.second.written) {
+				info.written.push_back(table.second.ToString());
+			}
+			list.push_back(std::move(info));
+		}
+	}
+	std::sort(list.begin(), list.end(),
+	          [](const TransactionInfo &a, const TransactionInfo &b) { return a.opened_at < b.opened_at; });
+	return list;
 }
 
 std::string TransactionRegistry::DescribeOldest(MonotonicNs now) {

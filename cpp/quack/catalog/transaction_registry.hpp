@@ -19,6 +19,8 @@
 namespace quack {
 namespace catalog {
 
+struct TransactionInfo;
+
 struct OpenTransaction {
 	//! Unique; an address is not, it is used again as soon as a transaction has ended.
 	uint64_t number = 0;
@@ -77,6 +79,8 @@ public:
 	//! (SessionState::Doomed), at the latest at COMMIT. Returns how many were aborted.
 	size_t Evict(duckdb::AttachedDatabase &database, const EvictionScope &scope, const Status &reason);
 
+	//! Oldest first; `holds_checkpoint` is not filled in.
+	std::vector<TransactionInfo> List();
 	//! None is open or ending.
 	bool IsEmpty();
 	//! For messages: the oldest ones, with connection, age and what they write.

@@ -269,6 +269,7 @@ void ApplyLoop::Apply(const std::vector<CommittedEntry> &batch) {
 	for (auto &entry : batch) {
 		bytes_since_checkpoint += Cost(entry.entry);
 	}
+	entries_since_checkpoint += batch.size();
 	last_applied = clock.Now();
 	dirty_since = dirty_since == 0 ? last_applied : dirty_since;
 }
@@ -307,6 +308,7 @@ void ApplyLoop::Install(const Task &task) {
 	}
 	SetAlarm("");
 	bytes_since_checkpoint = 0;
+	entries_since_checkpoint = 0;
 	dirty_since = 0;
 	{
 		std::lock_guard<std::mutex> guard(lock);
@@ -339,8 +341,10 @@ bool ApplyLoop::CheckpointDue(bool is_idle) const {
 	}
 	// A busy apply loop may put the checkpoint off until an idle moment, but not for ever.
 	auto is_due = bytes_since_checkpoint >= config.checkpoint_log_bytes ||
+	              entries_since_checkpoint >= config.checkpoint_log_entries ||
 	              now - dirty_since >= config.checkpoint_interval || now - last_applied >= config.checkpoint_idle;
 	auto is_late = bytes_since_checkpoint >= config.checkpoint_log_bytes + config.checkpoint_log_bytes / 2 ||
+	               entries_since_checkpoint >= config.checkpoint_log_entries + config.checkpoint_log_entries / 2 ||
 	               now - dirty_since >= config.checkpoint_interval + config.checkpoint_interval / 2;
 	return (is_due && is_idle) || is_late;
 }
@@ -361,6 +365,7 @@ void ApplyLoop::Checkpoint() {
 	SetAlarm("");
 	retry_pause = 0;
 	bytes_since_checkpoint = 0;
+	entries_since_checkpoint = 0;
 	dirty_since = 0;
 	PublishDurable();
 }

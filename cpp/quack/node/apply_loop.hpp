@@ -102,6 +102,7 @@ private:
 	size_t taken_bytes = 0;
 	size_t taken_count = 0;
 	size_t bytes_since_checkpoint = 0;
+	uint64_t entries_since_checkpoint = 0;
 	MonotonicNs dirty_since = 0; //! 0 = nothing applied since the last checkpoint
 	MonotonicNs last_applied = 0;
 	MonotonicNs retry_after = 0;

@@ -82,13 +82,16 @@ struct RaftEngineConfig {
 	size_t forwards_in_flight_max = 8;
 	size_t forward_bytes_max = 4 * 1024 * 1024;
 
-	//! A checkpoint starts after this many applied bytes, this long after the first entry applied since the last one,
-	//! or when nothing was applied for `checkpoint_idle`: then it disturbs nobody. Applying stands still meanwhile.
+	//! A checkpoint starts after this many applied bytes or entries, this long after the first entry applied since the
+	//! last one, or when nothing was applied for `checkpoint_idle`: then it disturbs nobody. Applying stands still
+	//! meanwhile. Bytes and entries bound what a node that starts has to apply again.
 	size_t checkpoint_log_bytes = 256 * 1024 * 1024;
+	uint64_t checkpoint_log_entries = 100 * 1000;
 	MonotonicNs checkpoint_interval = 60 * NS_PER_SECOND;
 	MonotonicNs checkpoint_idle = 5 * NS_PER_SECOND;
-	//! Log kept behind the durable position for slow followers.
+	//! Log kept behind the durable position for slow followers: no more than either bound.
 	size_t log_tail_bytes = 64 * 1024 * 1024;
+	uint64_t log_tail_entries = 1000 * 1000;
 	//! A full disk is tried again after this long, a checkpoint that could not run too: then twice as long each time.
 	MonotonicNs disk_retry_interval = 200 * NS_PER_MS;
 	MonotonicNs checkpoint_retry_max = 5 * NS_PER_SECOND;

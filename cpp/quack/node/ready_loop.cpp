@@ -291,6 +291,7 @@ void ReadyLoop::TickGroups() {
 		if (now >= group.last_tick + config.heartbeat_interval / 2 || now >= group.core.NextDeadline()) {
 			group.last_tick = now;
 			Step(group, raft::TickEvent {});
+			CutWhenImagesAreClosed(group);
 		}
 	}
 }
@@ -334,10 +335,14 @@ void ReadyLoop::On(StateDurable &event) {
 
 //! Forgets the log up to `limit`, less the tail for slow followers and what receivers of open images still need.
 void ReadyLoop::Truncate(GroupState &group, raft::LogIndex limit) {
-	limit = std::min({limit, context.server.Shelf().HeldIndex(group.id), group.view.DurableIndex()});
-	auto target = DiskIsFull() || config.log_tail_bytes == 0
-	                  ? limit
-	                  : context.log.TailStart(group.id, limit, config.log_tail_bytes);
+	auto held = context.server.Shelf().HeldIndex(group.id);
+	group.cut_when_closed = held < limit ? limit : 0;
+	limit = std::min({limit, held, group.view.DurableIndex()});
+	auto target = limit;
+	if (!DiskIsFull() && config.log_tail_bytes > 0 && config.log_tail_entries > 0) {
+		auto by_entries = limit > config.log_tail_entries ? limit - config.log_tail_entries : 0;
+		target = std::max(context.log.TailStart(group.id, limit, config.log_tail_bytes), by_entries);
+	}
 	if (target <= group.view.Start().index) {
 		return;
 	}
@@ -354,6 +359,14 @@ void ReadyLoop::Truncate(GroupState &group, raft::LogIndex limit) {
 	group.view.Compact(command.position);
 	group.history.Prune(target);
 	context.writer.Push(std::move(command));
+}
+
+//! Without this an idle node would keep the log of an image that is long gone, until its next checkpoint.
+void ReadyLoop::CutWhenImagesAreClosed(GroupState &group) {
+	auto limit = group.cut_when_closed;
+	if (limit != 0 && !group.is_frozen && context.server.Shelf().HeldIndex(group.id) >= limit) {
+		Truncate(group, limit);
+	}
 }
 
 //! A leader that cannot write is of no use as one: followers still hear its heartbeats, so it must go by itself.

@@ -95,6 +95,7 @@ private:
 	void DrainDeferred(GroupState &group);
 	void TickGroups();
 	void Truncate(GroupState &group, raft::LogIndex limit);
+	void CutWhenImagesAreClosed(GroupState &group);
 	void HandOverWhenDiskFails(GroupState &group);
 
 	// ready_loop_step.cpp: one step of a core and what becomes of its Ready

@@ -12,6 +12,7 @@ namespace json = duckdb_yyjson;
 namespace {
 
 constexpr uint64_t BYTES_MAX = 1ULL << 40;
+constexpr uint64_t ENTRIES_MAX = 1ULL << 40;
 constexpr uint64_t MS_MAX = 24ULL * 3600 * 1000;
 
 Status Bad(const std::string &key, const std::string &expected, const std::string &got) {
@@ -212,12 +213,14 @@ void ReadLimits(ObjectReader &reader, NodeConfig &config) {
 	limits.failed_logins_burst = static_cast<uint32_t>(burst);
 	limits.failed_logins_per_second = static_cast<uint32_t>(rate);
 	reader.Number("checkpoint_log_bytes", config.checkpoint_log_bytes, 64 * 1024, BYTES_MAX);
+	reader.Number("checkpoint_log_entries", config.checkpoint_log_entries, 1000, ENTRIES_MAX);
 	reader.Number("checkpoint_interval_ms", config.checkpoint_interval_ms, 100, MS_MAX);
 	reader.Number("checkpoint_idle_ms", config.checkpoint_idle_ms, 100, MS_MAX);
 	reader.Number("checkpoint_writer_patience_ms", config.checkpoint_writer_patience_ms, 100, MS_MAX);
 	reader.Number("checkpoint_reader_patience_ms", config.checkpoint_reader_patience_ms, 100, MS_MAX);
 	reader.Number("checksum_interval_ms", config.checksum_interval_ms, 0, MS_MAX);
 	reader.Number("log_tail_bytes", config.log_tail_bytes, 0, BYTES_MAX);
+	reader.Number("log_tail_entries", config.log_tail_entries, 0, ENTRIES_MAX);
 	reader.Number("log_segment_bytes", config.log_segment_bytes, 64 * 1024, BYTES_MAX);
 	reader.Number("log_cache_bytes", config.log_cache_bytes, 64 * 1024, BYTES_MAX);
 	reader.Number("snapshot_bytes_per_second", config.snapshot_bytes_per_second, 0, BYTES_MAX);

@@ -29,12 +29,14 @@ struct NodeConfig {
 	uint64_t election_timeout_ms = 500;
 	uint64_t heartbeat_interval_ms = 75;
 	uint64_t checkpoint_log_bytes = 16 * 1024 * 1024;
+	uint64_t checkpoint_log_entries = 100 * 1000;
 	uint64_t checkpoint_interval_ms = 60 * 1000;
 	uint64_t checkpoint_idle_ms = 5 * 1000;
 	uint64_t checkpoint_writer_patience_ms = 30 * 1000;
 	uint64_t checkpoint_reader_patience_ms = 120 * 1000;
 	uint64_t checksum_interval_ms = 10 * 60 * 1000; //! 0 = never
 	uint64_t log_tail_bytes = 64 * 1024 * 1024;
+	uint64_t log_tail_entries = 1000 * 1000;
 	uint64_t log_segment_bytes = 64 * 1024 * 1024;
 	uint64_t log_cache_bytes = 16 * 1024 * 1024;
 	uint64_t snapshot_bytes_per_second = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "duckdb/storage/object_cache.hpp"
+#include "quack/catalog/effects.hpp"
 #include "quack/common/log.hpp"
 #include "quack/node/member_id.hpp"
 #include "quack/sql/read_barrier.hpp"
@@ -16,7 +17,6 @@ namespace {
 
 constexpr const char *SLOT_KEY = "quack_node_runtime";
 constexpr MonotonicNs VIEW_AGE_MAX = 50 * NS_PER_MS;
-constexpr uint32_t ENTRY_FORMAT = 1;
 
 //! Where the instance keeps its node. `lock` is held while a node starts or stops.
 struct RuntimeSlot final : public duckdb::ObjectCacheEntry {
@@ -130,16 +130,17 @@ node::RaftEngineConfig NodeRuntime::EngineConfig() const {
 	};
 	result.duckdb_version = QUACK_DUCKDB_VERSION;
 	result.storage_version = static_cast<uint64_t>(duckdb::StorageVersion::V2_0_0);
-	result.entry_format_min = ENTRY_FORMAT;
-	result.entry_format_max = ENTRY_FORMAT;
+	result.entry_format_max = catalog::ENTRY_FORMAT_VERSION;
 	result.temp_dir = directory->IncomingPath();
 	result.log_dir = directory->LogPath();
 	result.election_timeout = static_cast<MonotonicNs>(config.election_timeout_ms) * NS_PER_MS;
 	result.heartbeat_interval = static_cast<MonotonicNs>(config.heartbeat_interval_ms) * NS_PER_MS;
 	result.checkpoint_log_bytes = config.checkpoint_log_bytes;
+	result.checkpoint_log_entries = config.checkpoint_log_entries;
 	result.checkpoint_interval = static_cast<MonotonicNs>(config.checkpoint_interval_ms) * NS_PER_MS;
 	result.checkpoint_idle = static_cast<MonotonicNs>(config.checkpoint_idle_ms) * NS_PER_MS;
 	result.log_tail_bytes = config.log_tail_bytes;
+	result.log_tail_entries = config.log_tail_entries;
 	result.snapshot_bytes_per_second = config.snapshot_bytes_per_second;
 	return result;
 }

@@ -31,6 +31,7 @@ struct SessionContextState final : public duckdb::ClientContextState {
 Session::Session(const ServerContext &context, SessionInfo info_p) : server(context), info(std::move(info_p)) {
 	last_request = SystemClock().Now();
 	connection = duckdb::make_uniq<duckdb::Connection>(*server.db);
+	connection_number = connection->context->GetConnectionId();
 	connection->context->registered_state->Insert(CONTEXT_STATE_KEY,
 	                                              duckdb::make_shared_ptr<SessionContextState>(*this));
 	if (!server.catalog.empty()) {
@@ -385,6 +386,7 @@ SessionStatus Session::GetStatus() const {
 		status.buffered_bytes += entry.second->BufferedBytes();
 	}
 	status.in_transaction = in_transaction;
+	status.connection = connection_number;
 	return status;
 }
 

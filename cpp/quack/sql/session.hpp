@@ -40,6 +40,7 @@ struct SessionStatus {
 	uint64_t buffered_rows = 0;
 	uint64_t buffered_bytes = 0;
 	bool in_transaction = false;
+	uint64_t connection = 0; //! duckdb::ClientContext::GetConnectionId
 };
 
 //! Thread-safe.
@@ -124,6 +125,7 @@ private:
 	const ServerContext &server;
 	const SessionInfo info;
 	duckdb::unique_ptr<duckdb::Connection> connection;
+	uint64_t connection_number = 0;
 
 	//! Guards everything below but the atomics; not held while a statement runs.
 	mutable std::mutex lock;

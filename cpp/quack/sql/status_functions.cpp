@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 
 #include "duckdb/common/exception.hpp"
 #include "duckdb/common/exception/binder_exception.hpp"
@@ -325,6 +326,38 @@ StatusFunction SessionsFunction() {
 	return function;
 }
 
+//! Whoever keeps old row versions and the log from being freed, and the session that he belongs to.
+StatusFunction OpenTransactionsFunction() {
+	StatusFunction function;
+	function.name = "quack_open_transactions";
+	function.columns = {{"session", LogicalType::VARCHAR},
+	                    {"remote_address", LogicalType::VARCHAR},
+	                    {"connection", LogicalType::UBIGINT},
+	                    {"kind", LogicalType::VARCHAR},
+	                    {"open_ms", LogicalType::BIGINT},
+	                    {"snapshot_index", LogicalType::UBIGINT},
+	                    {"writes", LogicalType::LIST(LogicalType::VARCHAR)},
+	                    {"holds_checkpoint", LogicalType::BOOLEAN}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		std::map<uint64_t, SessionInfo> sessions;
+		for (auto &session : runtime.Server().Sessions().GetStatus()) {
+			sessions.emplace(session.connection, session.info);
+		}
+		Rows rows;
+		for (auto &open : runtime.Replica().Transactions()) {
+			auto owner = sessions.find(open.connection);
+			bool is_session = owner != sessions.end();
+			rows.push_back({is_session ? Text(owner->second.id.substr(0, 8)) : Value(LogicalType::VARCHAR),
+			                is_session ? Text(owner->second.remote_address) : Value(LogicalType::VARCHAR),
+			                Unsigned(open.connection), Text(open.is_writer ? "writer" : "reader"), Age(open.opened_at),
+			                Unsigned(open.snapshot_index), TextList(open.written),
+			                Value::BOOLEAN(open.holds_checkpoint)});
+		}
+		return rows;
+	};
+	return function;
+}
+
 StatusFunction StatisticsFunction() {
 	StatusFunction function;
 	function.name = "quack_node_statistics";
@@ -533,7 +566,7 @@ void Register(duckdb::ExtensionLoader &loader, const StatusFunction &function) {
 void RegisterStatusFunctions(duckdb::ExtensionLoader &loader) {
 	for (auto &function : {RaftStatusFunction(), StateHashFunction(), ChecksumsFunction(), PeersFunction(),
 	                       MembersFunction(), RefusalsFunction(), SessionsFunction(), StatisticsFunction(),
-	                       ErrorCodesFunction(), TransactionOutcomeFunction()}) {
+	                       ErrorCodesFunction(), TransactionOutcomeFunction(), OpenTransactionsFunction()}) {
 		Register(loader, function);
 	}
 }

@@ -25,7 +25,8 @@ bool IsStatusFunction(const duckdb::TableRef *table) {
 	static const std::set<std::string> NAMES = {"quack_raft_status",         "quack_peers",
 	                                            "quack_connection_refusals", "quack_sessions",
 	                                            "quack_node_statistics",     "quack_members",
-	                                            "quack_checksums",           "quack_reseed_outcome"};
+	                                            "quack_checksums",           "quack_reseed_outcome",
+	                                            "quack_open_transactions"};
 	if (table == nullptr || table->type != duckdb::TableReferenceType::TABLE_FUNCTION) {
 		return false;
 	}

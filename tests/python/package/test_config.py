@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import pytest
@@ -145,3 +146,16 @@ def test_bad_peers_are_refused(text):
 def test_peers_with_ipv6():
     peer = parse_peer("n0:learner=quack:[::1]:9494")
     assert (peer.node_id, peer.role, peer.host, peer.port) == ("n0", "learner", "::1", 9494)
+
+
+def test_bounds_of_the_log_are_checked_and_passed_on(node_file):
+    def set_to(entries, tail):
+        return lambda document: document.update(
+            checkpoint_log_entries=entries, log_tail_entries=tail
+        )
+
+    found = "\n".join(problems_of(edit(node_file, set_to(999, -1))))
+    assert "checkpoint_log_entries" in found and "1000" in found
+    assert "log_tail_entries" in found
+    passed = json.loads(load_config(edit(node_file, set_to(1000, 0))).start_parameters())
+    assert (passed["checkpoint_log_entries"], passed["log_tail_entries"]) == (1000, 0)

@@ -52,6 +52,28 @@ TEST_CASE("checkpoints run by log bytes and by time, and the log forgets what th
 	CHECK(cluster.AllHold(values));
 }
 
+TEST_CASE("checkpoints run by log entries, and the tail keeps no more entries than its bound, however small they are") {
+	TestCluster cluster(1, [](node::RaftEngineConfig &config) {
+		config.checkpoint_log_entries = 50;
+		config.checkpoint_interval = 600 * NS_PER_SECOND;
+		config.checkpoint_idle = 600 * NS_PER_SECOND;
+		config.log_tail_entries = 20;
+	});
+	cluster.StartAll();
+	std::vector<std::string> values;
+	Fill(cluster, 0, 200, values);
+	// The last checkpoint was due at most 75 entries, the bound and a half, and one batch after the one before.
+	CHECK(WaitUntil([&] { return cluster.StatusOf(0).checkpoint_index >= 125; }));
+	CHECK(cluster.nodes[0]->state_machine->CheckpointCount() >= 2);
+	auto &reader = cluster.nodes[0]->log->Reader(raft::ROOT_GROUP);
+	auto covered = cluster.StatusOf(0).checkpoint_index;
+	CHECK(WaitUntil([&] { return reader.FirstIndex() > covered - 20; }));
+	CHECK(reader.FirstIndex() <= cluster.StatusOf(0).checkpoint_index - 19);
+	cluster.Kill(0);
+	cluster.Start(0);
+	CHECK(cluster.AllHold(values));
+}
+
 TEST_CASE("an idle node checkpoints early, a busy one by its thresholds only") {
 	TestCluster cluster(1, [](node::RaftEngineConfig &config) { config.checkpoint_idle = 100 * NS_PER_MS; });
 	cluster.StartAll();
@@ -173,6 +195,28 @@ TEST_CASE("a crash between installing a snapshot and resetting the log is mended
 	Fill(cluster, victim, 5, values);
 	CHECK(cluster.AllHold(values));
 	CHECK(cluster.nodes[victim]->state_machine->InstallCount() == 0);
+}
+
+TEST_CASE("the log that an image kept goes when the image is closed, also when nothing more is written") {
+	TestCluster cluster(3, Eager);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader != SIZE_MAX);
+	std::vector<std::string> values;
+	auto victim = (leader + 1) % 3;
+	cluster.Kill(victim);
+	Fill(cluster, leader, 150, values);
+	CHECK(WaitUntil([&] { return cluster.StatusOf(leader).checkpoint_index >= 140; }));
+	cluster.Start(victim);
+	CHECK(WaitUntil([&] { return cluster.nodes[victim]->state_machine->InstallCount() == 1; }));
+	// The image is open for two seconds more: the checkpoint of these cannot cut the log yet.
+	Fill(cluster, leader, 20, values);
+	auto &reader = cluster.nodes[leader]->log->Reader(raft::ROOT_GROUP);
+	CHECK(WaitUntil([&] {
+		auto status = cluster.StatusOf(leader);
+		return status.checkpoint_index == status.commit_index && reader.FirstIndex() == status.commit_index + 1;
+	}));
+	CHECK(cluster.AllHold(values));
 }
 
 TEST_CASE("a node that lost its state and not its log gets it from a peer, also when nobody can lead without it") {
