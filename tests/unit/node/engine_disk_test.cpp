@@ -66,7 +66,10 @@ TEST_CASE("a follower whose disk fills up falls behind, says so, and catches up 
 	Fill(cluster, leader, 5, values);
 	cluster.Disk(full).SetCapacity(150 * 1024);
 	Fill(cluster, leader, 300, values);
-	CHECK(WaitUntil([&] { return cluster.StatusOf(full).reason.find("no space on node") != std::string::npos; }));
+	CHECK(WaitUntil([&] {
+		return cluster.StatusOf(full).reason.find("no space on " + cluster.nodes[full]->name + ": ") !=
+		       std::string::npos;
+	}));
 	CHECK(!cluster.nodes[full]->engine->IsDegraded());
 	cluster.Disk(full).SetCapacity(UINT64_MAX);
 	CHECK(cluster.AllHold(values));

@@ -196,7 +196,10 @@ TEST_CASE("a follower with a full disk keeps serving reads and heals by itself")
 	auto full = (leader + 1) % 3;
 	cluster.nodes[full]->Faults().is_full = true;
 	REQUIRE(cluster.Propose(leader, "second").status.IsOk());
-	CHECK(WaitUntil([&] { return cluster.StatusOf(full).reason.find("no space on node") != std::string::npos; }));
+	CHECK(WaitUntil([&] {
+		return cluster.StatusOf(full).reason.find("no space on " + cluster.nodes[full]->name + ": ") !=
+		       std::string::npos;
+	}));
 	CHECK(!cluster.nodes[full]->engine->IsDegraded());
 	CHECK(cluster.ReadBarrier(full).IsOk());
 	REQUIRE(cluster.Propose(leader, "third").status.IsOk());
