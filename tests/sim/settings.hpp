@@ -26,7 +26,8 @@ struct Settings {
 	uint32_t zero_priority_slot = NO_SLOT;
 
 	MonotonicNs safety_duration = 0;
-	//! After healing, the cluster must converge within this time, plus the time to copy a whole log entry by entry.
+	//! After healing, the cluster must converge within this time, plus the time to copy and apply a whole log entry by
+	//! entry.
 	MonotonicNs liveness_bound = 0;
 
 	MonotonicNs delay_min = 0;

@@ -16,6 +16,8 @@ namespace sim {
 namespace {
 
 constexpr uint64_t EVENTS_MAX = 1500 * 1000;
+//! Of unapplied entries: hardly more than one.
+constexpr size_t FEW_BYTES = 300;
 constexpr uint64_t LINEARIZABILITY_ITERATIONS_MAX = 3 * 1000 * 1000;
 
 //! A broken invariant, carried out of the core. The core is not used again.
@@ -146,8 +148,12 @@ private:
 			longest = std::max(longest, cluster.At(slot).Disk().Written().LastIndex());
 		}
 		const Settings &s = world.settings;
-		MonotonicNs round_trip = 2 * s.delay_max + s.sync_latency_max;
-		return s.liveness_bound + static_cast<MonotonicNs>(longest) * round_trip;
+		MonotonicNs per_entry = 2 * s.delay_max + s.sync_latency_max;
+		if (s.config.unapplied_bytes_max <= FEW_BYTES) {
+			// A replaced disk may have to apply the whole log anew, one entry at a time.
+			per_entry += s.apply_latency_max;
+		}
+		return s.liveness_bound + static_cast<MonotonicNs>(longest) * per_entry;
 	}
 
 	MonotonicNs ProgressInterval() const {
