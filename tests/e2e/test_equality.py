@@ -118,6 +118,23 @@ def wait_degraded(cluster: LocalCluster, node: LocalNode) -> str:
     )
 
 
+def run_quack(via: LocalNode, *command: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "quack", *command, "--json", "--config", str(via.config_file)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout, done.stderr
+    return done
+
+
+def quack(via: LocalNode, *command: str) -> tuple[int, dict]:
+    done = run_quack(via, *command)
+    return done.returncode, json.loads(done.stdout)
+
+
 @pytest.mark.parametrize("victim", ["leader", "follower"])
 def test_the_odd_node_out_is_named_and_latched(tmp_path, victim):
     with LocalCluster.create(tmp_path / "cluster", 3, settings=dict(OFTEN)) as cluster:
@@ -150,6 +167,13 @@ def test_the_odd_node_out_is_named_and_latched(tmp_path, victim):
         ).fetchall()
         session.close()
         assert blamed == [(node.node_id, "t")]
+        # So says the doctor, who also gets an answer from the node that is out of service.
+        code, document = quack(others[0], "doctor")
+        assert code == 1
+        problems = [f for f in document["findings"] if f["level"] == "problem"]
+        named = [f for f in problems if f["check"] == "equality" and "main.t" in f["message"]]
+        assert {f["fix"] for f in named} == {f"quack cluster node reseed {node.node_id}"}
+        assert any(f["check"] == "status" and reason in f["message"] for f in problems)
 
         # It answers nothing but status: who asks it is led to a node that holds the right value.
         session = cluster.connect(node)
@@ -171,15 +195,7 @@ def test_the_odd_node_out_is_named_and_latched(tmp_path, victim):
 
 def reseed(cluster: LocalCluster, via: LocalNode, node_id: str) -> tuple[int, dict, str]:
     """Run the command as an operator does: its code, its answer, its progress."""
-    command = ["cluster", "node", "reseed", node_id, "--json", "--config", str(via.config_file)]
-    done = subprocess.run(
-        [sys.executable, "-m", "quack", *command],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.stdout, done.stderr
+    done = run_quack(via, "cluster", "node", "reseed", node_id)
     return done.returncode, json.loads(done.stdout), done.stderr
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from quack.certs.verify import verify_certificate
 from quack.cluster.target import Target
 from quack.config import PeerSpec, TlsConfig
+from quack.doctor.equality import check_equality
 from quack.doctor.findings import Report
 from quack.doctor.machine import wall_clock_ms
 from quack.errors import CertificateError, ClusterError
@@ -112,6 +113,7 @@ def ask_node(report: Report, target: Target, name: str, about: str | None) -> li
             peers = session.rows("quack_peers")
             members = session.rows("quack_members")
             refusals = session.rows("quack_connection_refusals")
+            checksums = session.rows("quack_checksums")
     except ClusterError as error:
         report.bad(
             "status",
@@ -121,6 +123,7 @@ def ask_node(report: Report, target: Target, name: str, about: str | None) -> li
         )
         return []
     _check_clock(report, name, statistics, before, after)
+    check_equality(report, name, checksums)
     for group in groups:
         words = f"group {group['group']}: {group['role']}, term {group['term']}"
         words += f", leader {group['leader_id'] or 'unknown'}, applied {group['applied_index']}"
