@@ -104,6 +104,14 @@ def fill(cluster: LocalCluster) -> None:
     )
     session.execute("DELETE FROM cp.rows WHERE id % 3 = 0")
     session.execute("CREATE VIEW cp.names AS SELECT name FROM cp.rows")
+    # What DuckDB binds when it opens the file, with functions from beyond its core.
+    session.execute(
+        "CREATE TABLE cp.bound (id UUID DEFAULT gen_random_uuid(), due TIMESTAMPTZ DEFAULT now() + INTERVAL 1 DAY,"
+        " x DOUBLE CHECK (abs(x) < 100), y DOUBLE AS (sqrt(x)), doc JSON DEFAULT json_object('a', 1),"
+        " name VARCHAR COLLATE de DEFAULT reverse('eman'))"
+    )
+    session.execute("CREATE INDEX by_size ON cp.bound (abs(x))")
+    session.execute("INSERT INTO cp.bound (x) VALUES (4), (9)")
     session.close()
 
 

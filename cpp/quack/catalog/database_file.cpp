@@ -27,6 +27,7 @@
 #include "quack/catalog/query_rows.hpp"
 #include "quack/catalog/replicated_catalog.hpp"
 #include "quack/catalog/replicated_transaction_manager.hpp"
+#include "quack/catalog/scratch_database.hpp"
 #include "quack/common/log.hpp"
 
 namespace quack {
@@ -367,14 +368,14 @@ Status SyncFile(const std::string &path) {
 }
 
 //! Opens the file in a DuckDB instance of its own, under its real name, and reads all of it.
-Result<LoadedMeta> ReadFile(const std::string &path) {
-	duckdb::DuckDB scratch(nullptr);
-	duckdb::Connection connection(scratch);
+Result<LoadedMeta> ReadFile(duckdb::DatabaseInstance &host, const std::string &path) {
+	ScratchDatabase scratch(host);
+	auto &connection = scratch.Session();
 	auto status = RunSql(connection, "ATTACH " + SqlString(path) + " AS cp (READ_ONLY)");
 	if (!status.IsOk()) {
 		return Status(status.Code(), "'" + path + "' cannot be opened: " + status.Message());
 	}
-	auto database = duckdb::DatabaseManager::Get(*scratch.instance).GetDatabase(duckdb::Identifier(CATALOG_NAME));
+	auto database = duckdb::DatabaseManager::Get(scratch.Instance()).GetDatabase(duckdb::Identifier(CATALOG_NAME));
 	try {
 		ReadAllBlocks(*database);
 	} catch (std::exception &exception) {
@@ -385,8 +386,8 @@ Result<LoadedMeta> ReadFile(const std::string &path) {
 }
 
 //! What cannot be read of an image is the sender's fault.
-Result<LoadedMeta> InspectImage(const std::string &image) {
-	auto meta = ReadFile(image);
+Result<LoadedMeta> InspectImage(duckdb::DatabaseInstance &host, const std::string &image) {
+	auto meta = ReadFile(host, image);
 	if (!meta.IsOk()) {
 		return Status(ErrorCode::Corruption, "snapshot image " + meta.GetStatus().Message());
 	}
@@ -455,9 +456,9 @@ Status AttachFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner) 
 	}
 }
 
-Result<CatalogFileReport> InspectCatalogFile(const std::string &path) {
+Result<CatalogFileReport> InspectCatalogFile(duckdb::DatabaseInstance &host, const std::string &path) {
 	try {
-		auto meta = ReadFile(path);
+		auto meta = ReadFile(host, path);
 		if (!meta.IsOk() && meta.GetStatus().Code() == ErrorCode::NotFound) {
 			return Status(ErrorCode::Incompatible,
 			              "'" + path + "' is a DuckDB database that was not written by a node");
@@ -476,9 +477,9 @@ Result<CatalogFileReport> InspectCatalogFile(const std::string &path) {
 	}
 }
 
-Status GiveToCluster(const std::string &path, const std::string &cluster_id) {
+Status GiveToCluster(duckdb::DatabaseInstance &host, const std::string &path, const std::string &cluster_id) {
 	try {
-		auto meta = ReadFile(path);
+		auto meta = ReadFile(host, path);
 		if (!meta.IsOk()) {
 			return meta.GetStatus();
 		}
@@ -492,9 +493,8 @@ Status GiveToCluster(const std::string &path, const std::string &cluster_id) {
 			return status;
 		}
 		{
-			duckdb::DuckDB scratch(nullptr);
-			duckdb::Connection connection(scratch);
-			GiveMetaToCluster(connection, path, cluster_id);
+			ScratchDatabase scratch(host);
+			GiveMetaToCluster(scratch.Session(), path, cluster_id);
 		}
 		return SyncFile(path);
 	} catch (std::exception &exception) {
@@ -571,7 +571,7 @@ Result<std::unique_ptr<node::StateMachine::SnapshotImage>> CopySnapshot(ReplicaC
 
 Status InstallFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner, const std::string &image) {
 	try {
-		auto meta = InspectImage(image);
+		auto meta = InspectImage(core.instance, image);
 		auto status = meta.IsOk() ? CheckIdentity(meta.Value(), core.options.cluster_id, image) : meta.GetStatus();
 		if (status.IsOk()) {
 			status = CheckNotOlder(core, meta.Value());

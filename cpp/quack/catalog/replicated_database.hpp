@@ -56,15 +56,16 @@ struct CatalogFileReport {
 	std::vector<node::AppliedPosition> positions; //! of its last checkpoint
 };
 
-//! Opens a file that no node uses, read-only, in a DuckDB instance of its own, and reads every block in use.
+//! Opens a file that no node uses, read-only, in a DuckDB instance of its own that knows the functions of `host`, and
+//! reads every block in use.
 //! Corruption: it is damaged. Incompatible: no catalog file of a node, or of another format. IoError: it cannot be
 //! read, or a node has it open.
-Result<CatalogFileReport> InspectCatalogFile(const std::string &path);
+Result<CatalogFileReport> InspectCatalogFile(duckdb::DatabaseInstance &host, const std::string &path);
 
 //! Makes a restored file, which no node has opened yet, that of another cluster: who the members were is forgotten, the
 //! position and the outcomes of requests stay. The file is durable on return. Corruption, Incompatible, IoError as
 //! above; InvalidArgument: no cluster id, or the file's own.
-Status GiveToCluster(const std::string &path, const std::string &cluster_id);
+Status GiveToCluster(duckdb::DatabaseInstance &host, const std::string &path, const std::string &cluster_id);
 
 //! What became of a commit.
 struct CommitOutcome {

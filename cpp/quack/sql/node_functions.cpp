@@ -356,7 +356,7 @@ Result<Answers> CloseBackupAction(duckdb::ClientContext &context, const Argument
 
 Result<Answers> RestoreCatalogAction(duckdb::ClientContext &context, const Arguments &arguments) {
 	RefuseClients(context, "quack_restore_catalog");
-	ThrowUnlessOk(catalog::GiveToCluster(TextOrEmpty(arguments, 0), TextOrEmpty(arguments, 1)));
+	ThrowUnlessOk(catalog::GiveToCluster(*context.db, TextOrEmpty(arguments, 0), TextOrEmpty(arguments, 1)));
 	return Answers {"the catalog belongs to cluster '" + TextOrEmpty(arguments, 1) + "'"};
 }
 

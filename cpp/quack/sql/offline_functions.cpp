@@ -24,7 +24,7 @@ using Columns = std::vector<std::pair<std::string, LogicalType>>;
 struct OfflineFunction {
 	std::string name;
 	Columns columns;
-	std::function<Rows(const std::string &path)> rows;
+	std::function<Rows(duckdb::DatabaseInstance &host, const std::string &path)> rows;
 };
 
 struct OfflineInfo final : public duckdb::TableFunctionInfo {
@@ -79,7 +79,7 @@ OfflineFunction LogRecords() {
 	         {"is_sound", LogicalType::BOOLEAN},
 	         {"is_acknowledged", LogicalType::BOOLEAN},
 	         {"detail", text}},
-	        [](const std::string &path) {
+	        [](duckdb::DatabaseInstance &, const std::string &path) {
 		        Rows rows;
 		        Inspect(path, [&rows](const storage::ScannedRecord &record) {
 			        auto &fields = record.fields;
@@ -101,7 +101,7 @@ OfflineFunction LogSummary() {
 	         {"torn_bytes", number},
 	         {"damages", number},
 	         {"first_damage", LogicalType::VARCHAR}},
-	        [](const std::string &path) {
+	        [](duckdb::DatabaseInstance &, const std::string &path) {
 		        auto summary = Inspect(path).summary;
 		        auto first = summary.first_damage.IsOk() ? Value() : Value(summary.first_damage.Message());
 		        return Rows {{Unsigned(summary.segment_count), Unsigned(summary.record_count),
@@ -121,7 +121,7 @@ OfflineFunction LogGroups() {
 	         {"snapshot_index", number},
 	         {"snapshot_term", number},
 	         {"last_index", number}},
-	        [](const std::string &path) {
+	        [](duckdb::DatabaseInstance &, const std::string &path) {
 		        Rows rows;
 		        for (auto &group : Inspect(path).groups) {
 			        auto &state = group.hard_state;
@@ -142,8 +142,8 @@ OfflineFunction CatalogFile() {
 	         {"group", number},
 	         {"applied_index", number},
 	         {"applied_term", number}},
-	        [](const std::string &path) {
-		        auto report = OrThrow(catalog::InspectCatalogFile(path));
+	        [](duckdb::DatabaseInstance &host, const std::string &path) {
+		        auto report = OrThrow(catalog::InspectCatalogFile(host, path));
 		        Rows rows;
 		        for (auto &position : report.positions) {
 			        rows.push_back({Value(report.cluster_id), Unsigned(report.format), Unsigned(position.group),
@@ -177,11 +177,11 @@ duckdb::unique_ptr<duckdb::FunctionData> Bind(duckdb::ClientContext &context, du
 	return std::move(data);
 }
 
-duckdb::unique_ptr<duckdb::GlobalTableFunctionState> Init(duckdb::ClientContext &,
+duckdb::unique_ptr<duckdb::GlobalTableFunctionState> Init(duckdb::ClientContext &context,
                                                           duckdb::TableFunctionInitInput &input) {
 	auto &data = input.bind_data->Cast<OfflineBindData>();
 	auto state = duckdb::make_uniq<OfflineState>();
-	state->rows = data.function->rows(data.path);
+	state->rows = data.function->rows(*context.db, data.path);
 	return std::move(state);
 }
 
