@@ -261,8 +261,13 @@ std::string DataDirectory::Distrusted() const {
 
 Status DataDirectory::AskReseed(const std::string &why) {
 	std::lock_guard<std::mutex> guard(lock);
+	auto before = std::move(reseed_asked);
 	reseed_asked = why;
-	return WriteIdentity();
+	auto status = WriteIdentity();
+	if (!status.IsOk()) {
+		reseed_asked = std::move(before); // or a later write would make durable what the caller heard had failed
+	}
+	return status;
 }
 
 std::string DataDirectory::ReseedAsked() const {
