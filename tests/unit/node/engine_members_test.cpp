@@ -79,14 +79,20 @@ public:
 		}
 		return roles;
 	}
-	//! Asks again while the only obstacle is time.
+	//! Asks again while the only obstacle is time, or while the answer got lost: a change that is there already was
+	//! ours.
 	std::string Must(size_t asked, MemberAction action, const std::string &name) {
 		Result<std::string> answer = std::string();
+		bool is_lost = false;
 		auto done = WaitUntil([&] {
 			answer = ChangeMember(asked, action, name);
-			return answer.IsOk() || (answer.GetStatus().Code() != ErrorCode::Unavailable &&
-			                         answer.GetStatus().Code() != ErrorCode::NotFound &&
-			                         answer.GetStatus().Code() != ErrorCode::Conflict);
+			auto code = answer.IsOk() ? ErrorCode::Ok : answer.GetStatus().Code();
+			if (is_lost && code == ErrorCode::AlreadyExists) {
+				answer = std::string("done before");
+			}
+			is_lost = is_lost || code == ErrorCode::OutcomeUnknown;
+			return code != ErrorCode::OutcomeUnknown && code != ErrorCode::Unavailable && code != ErrorCode::NotFound &&
+			       code != ErrorCode::Conflict;
 		});
 		REQUIRE_MESSAGE((done && answer.IsOk()), answer.GetStatus().ToString());
 		return answer.Value();
