@@ -8,11 +8,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import yaml
 
+from probes import wait_until
 from quack.backup.manifest import MANIFEST, read_manifest
 from quack.backup.schedule import complete_backups
 from quack.backup.store import Store, open_store
@@ -45,13 +46,6 @@ def call(*arguments: str) -> tuple[int, dict[str, object]]:
     )
     assert done.returncode in (0, 1), done.stderr
     return done.returncode, json.loads(done.stdout)
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 90) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.1)
 
 
 def test_a_backup_in_s3_is_verified_restored_and_damage_is_named(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import pathlib
-import time
 
 import duckdb
 import pytest
 
+from probes import data_dir, query, tails, wait_until
 from quack.cluster.local import LocalCluster, LocalNode
 
 pytestmark = pytest.mark.cluster
@@ -22,40 +22,8 @@ MARKER = b"the bytes that will be damaged"
 NO_LOG_TAIL = {"checkpoint_idle_ms": 100, "log_tail_bytes": 0}
 
 
-def data_dir(node: LocalNode) -> pathlib.Path:
-    return node.log_file.parent / "data"
-
-
 def incarnation(node: LocalNode) -> str:
     return str(json.loads((data_dir(node) / "identity.json").read_text())["incarnation"])
-
-
-def wait_until(condition, what, timeout_s: float = 90):
-    deadline = time.monotonic() + timeout_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"not in time: {what()}"
-        time.sleep(0.1)
-
-
-def query(cluster: LocalCluster, node: LocalNode, sql: str) -> list[tuple] | None:
-    """None while the node does not answer."""
-    try:
-        session = cluster.connect(node)
-    except duckdb.Error:
-        return None
-    try:
-        return session.execute(sql).fetchall()
-    except duckdb.Error:
-        return None
-    finally:
-        session.close()
-
-
-def tails(cluster: LocalCluster) -> str:
-    return "\n".join(f"-- {node.node_id}\n{node.log_tail(8)}" for node in cluster.nodes)
 
 
 def wait_equal(cluster: LocalCluster, rows: int) -> None:

@@ -6,16 +6,18 @@ Real processes; each node's data_dir is a small file system of its own, filled b
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 
 import duckdb
 import pytest
 
+import probes
+from probes import data_dir, tails
 from quack.cluster.local import LocalCluster, LocalNode
 from quack.extension import connect
 
@@ -28,9 +30,9 @@ SETTINGS: dict[str, object] = {
     "checkpoint_idle_ms": 200,
 }
 
-
-def data_dir(node: LocalNode) -> pathlib.Path:
-    return node.log_file.parent / "data"
+wait_until = functools.partial(probes.wait_until, timeout_s=120)
+#: Of what the node has, however old.
+query = functools.partial(probes.query, consistency="eventual")
 
 
 @contextlib.contextmanager
@@ -79,13 +81,6 @@ def free_disk(node: LocalNode) -> None:
     balloon(node).unlink()
 
 
-def wait_until(condition, what, timeout_s: float = 120) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what()}"
-        time.sleep(0.1)
-
-
 def reason(cluster: LocalCluster, node: LocalNode) -> str:
     status = cluster.status(node)
     return str(status["reason"]) if status else ""
@@ -93,23 +88,6 @@ def reason(cluster: LocalCluster, node: LocalNode) -> str:
 
 def no_space_on(node: LocalNode) -> str:
     return f"no space on {node.node_id}: {data_dir(node)}"
-
-
-def tails(cluster: LocalCluster) -> str:
-    return "\n".join(f"-- {node.node_id}\n{node.log_tail(8)}" for node in cluster.nodes)
-
-
-def query(cluster: LocalCluster, node: LocalNode, sql: str) -> list[tuple] | None:
-    try:
-        session = cluster.connect(node, consistency="eventual")
-    except duckdb.Error:
-        return None
-    try:
-        return session.execute(sql).fetchall()
-    except duckdb.Error:
-        return None
-    finally:
-        session.close()
 
 
 class Rows:

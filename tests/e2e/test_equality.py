@@ -7,14 +7,13 @@ back.
 from __future__ import annotations
 
 import json
-import pathlib
 import subprocess
 import sys
-import time
 
 import duckdb
 import pytest
 
+from probes import data_dir, query, tails, wait_until
 from quack.cluster.local import LocalCluster, LocalNode
 from quack.extension import connect
 
@@ -24,40 +23,18 @@ pytestmark = pytest.mark.cluster
 OFTEN = {"checksum_interval_ms": 500, "checkpoint_idle_ms": 100}
 
 
-def data_dir(node: LocalNode) -> pathlib.Path:
-    return node.log_file.parent / "data"
-
-
-def wait_until(condition, what, timeout_s: float = 90):
-    deadline = time.monotonic() + timeout_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"not in time: {what()}"
-        time.sleep(0.1)
-
-
-def tails(cluster: LocalCluster) -> str:
-    return "\n".join(f"-- {node.node_id}\n{node.log_tail(8)}" for node in cluster.nodes)
-
-
 def checksums(cluster: LocalCluster, node: LocalNode, condition: str) -> list[tuple]:
     """Rows (log_index, node_id, rows, hash, verdict) of table t; none while it does not answer."""
-    try:
-        session = cluster.connect(node)
-    except duckdb.Error:
-        return []
-    try:
-        return session.execute(
+    return (
+        query(
+            cluster,
+            node,
             f"""SELECT log_index, node_id, rows, hash, verdict FROM quack_checksums('cp')
                 WHERE "group" = 'root' AND schema = 'main' AND object = 't' AND type = 'table'
-                  AND {condition} ORDER BY ALL"""
-        ).fetchall()
-    except duckdb.Error:
-        return []
-    finally:
-        session.close()
+                  AND {condition} ORDER BY ALL""",
+        )
+        or []
+    )
 
 
 def fill(cluster: LocalCluster) -> None:
@@ -297,16 +274,7 @@ def test_a_refused_reseed_changes_nothing(tmp_path):
 
 
 def state(cluster: LocalCluster, node: LocalNode) -> list[tuple]:
-    try:
-        session = cluster.connect(node)
-    except duckdb.Error:
-        return []
-    try:
-        return session.execute("FROM quack_state_hash('cp') ORDER BY ALL").fetchall()
-    except duckdb.Error:
-        return []
-    finally:
-        session.close()
+    return query(cluster, node, "FROM quack_state_hash('cp') ORDER BY ALL") or []
 
 
 def refusal(cluster: LocalCluster, node: LocalNode, statement: str) -> str:

@@ -5,20 +5,23 @@ Real processes over mTLS; every command is run as an operator would, as a proces
 
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import shutil
 import subprocess
 import sys
 import threading
-import time
 
 import duckdb
 import pytest
 import yaml
 
+import probes
 from quack.cluster.bootstrap import GeneratedNode, prepare_node
 from quack.cluster.local import LocalCluster, LocalNode
+
+wait_until = functools.partial(probes.wait_until, timeout_s=60)
 
 QUACK = [sys.executable, "-m", "quack"]
 
@@ -55,13 +58,6 @@ def join(cluster: LocalCluster, name: str) -> LocalNode:
     cluster.nodes.append(node)
     node.start()
     return node
-
-
-def wait_until(condition, what: str, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.1)
 
 
 class Writers:

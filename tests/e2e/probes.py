@@ -1,0 +1,52 @@
+"""What several end-to-end tests ask of a cluster, and how they wait for an answer."""
+
+from __future__ import annotations
+
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+
+from quack.cluster.local import LocalCluster, LocalNode
+
+
+def data_dir(node: LocalNode) -> pathlib.Path:
+    """Where the node keeps its files."""
+    return node.log_file.parent / "data"
+
+
+def wait_until(
+    condition: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = 90
+) -> Any:
+    """Poll until the condition is true, and return its value; fails after the time, saying what."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        late = time.monotonic() >= deadline
+        assert not late, f"not in time: {what if isinstance(what, str) else what()}"
+        time.sleep(0.1)
+
+
+def tails(cluster: LocalCluster) -> str:
+    """Return the last lines of every node's log."""
+    return "\n".join(f"-- {node.node_id}\n{node.log_tail(8)}" for node in cluster.nodes)
+
+
+def query(
+    cluster: LocalCluster, node: LocalNode, sql: str, **options: Any
+) -> list[tuple[Any, ...]] | None:
+    """Rows as one node gives them; None while it does not answer."""
+    try:
+        session = cluster.connect(node, **options)
+    except duckdb.Error:
+        return None
+    try:
+        return session.execute(sql).fetchall()
+    except duckdb.Error:
+        return None
+    finally:
+        session.close()
