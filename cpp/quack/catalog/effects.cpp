@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "duckdb/common/string_util.hpp"
+#include "quack/common/limits.hpp"
 #include "zstd.h"
 
 namespace quack {
@@ -12,8 +13,6 @@ namespace {
 constexpr uint8_t FLAG_ZSTD = 1;
 constexpr uint8_t FLAG_DDL = 2;
 constexpr size_t COMPRESS_ABOVE = 4096;
-//! A hostile length must not make a node allocate without limit.
-constexpr size_t PLAIN_BODY_MAX = size_t(1) << 30;
 
 void PutName(ByteWriter &writer, const ObjectName &object) {
 	writer.PutVarint(object.schema.size());
@@ -107,7 +106,7 @@ Status ReadEffects(uint64_t count, DecodedEntry &entry) {
 Status ReadBody(ByteReader &reader, uint8_t flags, DecodedEntry &entry) {
 	auto plain_size = reader.GetVarint();
 	auto stored = reader.GetRaw(reader.Remaining());
-	if (reader.Failed() || plain_size > PLAIN_BODY_MAX) {
+	if (reader.Failed() || plain_size > ENTRY_BODY_BYTES_MAX) {
 		return Status(ErrorCode::Corruption, "log entry header is cut short");
 	}
 	if ((flags & FLAG_ZSTD) == 0) {

@@ -22,8 +22,6 @@ namespace catalog {
 
 //! The newest; all older ones are read. An entry carries the lowest version that knows all its effects.
 constexpr uint16_t ENTRY_FORMAT_VERSION = 2;
-//! A larger entry is refused on the executing node: the log and the peers' memory are bounded.
-constexpr size_t ENTRY_BYTES_MAX = 48 * 1024 * 1024;
 
 //! ReadTable changes nothing: the entry must be rejected when the table was changed after the transaction's snapshot;
 //! an empty name means any table. Checksum changes nothing either: without content it marks the place in the log at

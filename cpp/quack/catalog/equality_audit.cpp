@@ -10,6 +10,7 @@
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/connection.hpp"
 #include "duckdb/transaction/duck_transaction.hpp"
+#include "quack/common/limits.hpp"
 #include "quack/common/log.hpp"
 
 namespace quack {

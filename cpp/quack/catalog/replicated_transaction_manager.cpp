@@ -8,6 +8,7 @@
 #include "duckdb/transaction/meta_transaction.hpp"
 #include "quack/catalog/capture.hpp"
 #include "quack/catalog/read_set.hpp"
+#include "quack/common/limits.hpp"
 
 namespace quack {
 namespace catalog {
@@ -126,19 +127,22 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 		header.planned_version = open.planned_version;
 		header.snapshot_index = open.snapshot_index;
 		header.base_index = std::min<raft::LogIndex>(header.base_index, core->root_applied);
-		payload = effects.Finish(header);
+		if (effects.Size() <= ENTRY_BODY_BYTES_MAX) {
+			payload = effects.Finish(header);
+		}
 	} catch (std::exception &error) {
 		duckdb::ErrorData data(error);
 		auto code =
 		    data.Type() == duckdb::ExceptionType::PERMISSION ? ErrorCode::InvalidArgument : ErrorCode::NotSupported;
 		return Fail(context, transaction, Status(code, data.RawMessage()));
 	}
-	if (payload.size() > ENTRY_BYTES_MAX) {
+	if (effects.Size() > ENTRY_BODY_BYTES_MAX || payload.size() > ENTRY_BYTES_MAX) {
 		return Fail(context, transaction,
 		            Status(ErrorCode::InvalidArgument,
-		                   "the transaction's effects take " + std::to_string(payload.size()) +
-		                       " bytes, more than the " + std::to_string(ENTRY_BYTES_MAX) +
-		                       " that one log entry may hold; write in smaller transactions"));
+		                   "the transaction's effects take " + std::to_string(effects.Size()) + " bytes (at most " +
+		                       std::to_string(ENTRY_BODY_BYTES_MAX) + "), compressed " +
+		                       std::to_string(payload.size()) + " (at most " + std::to_string(ENTRY_BYTES_MAX) +
+		                       "); write in smaller transactions"));
 	}
 	RollbackTransaction(transaction);
 	auto outcome = ProposeAndWait(*core, header.request_id, MakeSharedBytes(std::move(payload)),

@@ -20,7 +20,7 @@ struct ProposeOutcome {
 	//! Ok = committed at (group, index). OutcomeUnknown = it may commit later. Everything else = surely not committed
 	//! by this attempt, a retry is safe: Unavailable (no leader, or another leader's entry took its place), Overloaded,
 	//! DeadlineExceeded, NotLeader, DiskFull (no space on the leader, and nobody to hand over to), NotFound (no such
-	//! group), Degraded.
+	//! group), Degraded, InvalidArgument (larger than ENTRY_BYTES_MAX).
 	Status status;
 	raft::LogIndex index = 0;
 };

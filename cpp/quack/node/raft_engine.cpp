@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "quack/common/limits.hpp"
 #include "quack/common/log.hpp"
 #include "quack/node/group_start.hpp"
 #include "quack/node/status_report.hpp"
@@ -295,6 +296,11 @@ void RaftEngine::Abort() {
 
 void RaftEngine::Propose(raft::GroupId group, SharedBytes payload, MonotonicNs timeout, ProposeCallback done) {
 	QUACK_CHECK(payload != nullptr, "a proposal needs a payload");
+	auto size = CheckEntryBytes(payload->size(), "proposal");
+	if (!size.IsOk()) {
+		parts->Refuse(size, std::move(done));
+		return;
+	}
 	Proposal proposal;
 	proposal.bytes = payload->size();
 	proposal.payload = std::move(payload);

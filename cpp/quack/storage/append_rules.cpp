@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "quack/common/limits.hpp"
+
 namespace quack {
 namespace storage {
 
@@ -31,6 +33,10 @@ Status CheckEntries(const GroupAppend &item, const GroupBounds &bounds, raft::Te
 	auto expected = item.entries.front().index;
 	for (auto &entry : item.entries) {
 		QUACK_CHECK(entry.payload, "an entry's payload is never null");
+		auto size = CheckEntryBytes(entry.payload->size());
+		if (!size.IsOk()) {
+			return Refuse(item.group, size.Message());
+		}
 		if (entry.index != expected) {
 			return Refuse(item.group, "entry " + std::to_string(entry.index) + " where " + std::to_string(expected) +
 			                              " must follow");

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "quack/common/crc32c.hpp"
+#include "quack/common/limits.hpp"
 
 namespace quack {
 namespace storage {
@@ -177,6 +178,9 @@ bool ParseRecordAt(ByteView bytes, uint64_t at, const SegmentHeader &header, uin
 	}
 	if (body_size > bytes.size() - at - RECORD_HEADER_BYTES) {
 		return false;
+	}
+	if (record.fields.type == RecordType::Entry && body_size > ENTRY_BYTES_MAX) {
+		return false; // never appended
 	}
 	ByteReader reader(bytes.substr(at + 4, RECORD_HEADER_BYTES - 4));
 	record.crc = reader.GetU32();

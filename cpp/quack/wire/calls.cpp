@@ -1,6 +1,7 @@
 #include "quack/wire/calls.hpp"
 
 #include "quack/common/crc32c.hpp"
+#include "quack/common/limits.hpp"
 #include "quack/raft/raft.hpp"
 #include "quack/wire/fields.hpp"
 
@@ -279,6 +280,11 @@ Result<ProposeRequest> DecodeProposeRequest(ByteView bytes) {
 			auto timeout = reader.GetVarint();
 			if (reader.Failed() || timeout > TIMEOUT_MAX) {
 				fields.Fail("malformed proposal");
+				break;
+			}
+			auto size = CheckEntryBytes(reader.Remaining(), "proposal");
+			if (!size.IsOk()) {
+				fields.Fail(size.Message());
 				break;
 			}
 			request.items.push_back(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "quack/common/limits.hpp"
 #include "quack/raft/raft.hpp"
 #include "quack/wire/fields.hpp"
 
@@ -99,6 +100,11 @@ void DecodeEntry(FieldReader &fields, raft::Message &message) {
 	auto type = reader.GetU8();
 	if (reader.Failed() || type > static_cast<uint8_t>(raft::EntryType::Membership)) {
 		fields.Fail("malformed entry");
+		return;
+	}
+	auto size = CheckEntryBytes(reader.Remaining());
+	if (!size.IsOk()) {
+		fields.Fail(size.Message());
 		return;
 	}
 	entry.type = static_cast<raft::EntryType>(type);
