@@ -1,0 +1,63 @@
+//! What a user asks for when a table is placed: options of CREATE TABLE ... WITH (...), ALTER TABLE ... SET GROUP(S).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "duckdb.hpp"
+#include "duckdb/parser/column_list.hpp"
+#include "duckdb/parser/constraint.hpp"
+#include "duckdb/parser/parsed_data/create_table_info.hpp"
+#include "quack/catalog/placements.hpp"
+
+namespace quack {
+namespace catalog {
+
+struct PlacementRequest {
+	enum class Kind : uint8_t {
+		Root = 0,    //! SET GROUP DEFAULT
+		Pinned = 1,  //! WITH (quack_group = 'g'), SET GROUP 'g'
+		Sharded = 2, //! WITH (quack_shard_key = 'a,b', quack_initial_groups = n)
+		Resized = 3, //! SET GROUPS n of a sharded table
+	};
+	Kind kind = Kind::Root;
+	//! Pinned.
+	std::string group;
+	//! Sharded: columns, as the user wrote them.
+	std::vector<std::string> shard_key;
+	//! Sharded, resized.
+	uint32_t groups = 0;
+};
+
+std::string EncodePlacementRequest(const PlacementRequest &request);
+//! Corruption.
+Result<PlacementRequest> DecodePlacementRequest(ByteView bytes);
+
+//! Takes the options of this extension out of the statement; nothing when there are none. Throws BinderException for
+//! unknown ones, bad values, and options that do not go together.
+std::optional<PlacementRequest> TakePlacementOptions(duckdb::CreateTableInfo &info);
+
+//! Throws BinderException with the reason when a table of this definition cannot be placed so: unknown or unfit shard
+//! key columns, unique keys without the shard key, foreign keys. Shard key columns get the names they have in the
+//! definition.
+void CheckPlacementRequest(const std::string &table, const duckdb::ColumnList &columns,
+                           const duckdb::vector<duckdb::unique_ptr<duckdb::Constraint>> &constraints,
+                           PlacementRequest &request);
+
+//! Throws BinderException: the unique key of a sharded table does not hold its shard key.
+void CheckUniqueHoldsShardKey(const std::string &table, const std::vector<std::string> &shard_key,
+                              const std::vector<std::string> &unique_columns, const std::string &what);
+
+//! Throws BinderException unless the number of groups is allowed.
+void CheckGroupCount(uint64_t groups);
+
+//! What the new placement is, once the group names have their numbers: of names in the order that the request needs
+//! them (see GroupNamesOf).
+std::vector<std::string> GroupNamesOf(const PlacementRequest &request);
+
+//! The mark of a request on a table that a local transaction creates, until its COMMIT (duckdb_tables().tags).
+constexpr const char *PLACEMENT_TAG = "quack_placement";
+
+} // namespace catalog
+} // namespace quack

@@ -1,0 +1,193 @@
+#include "quack/catalog/placements.hpp"
+
+#include <algorithm>
+
+#include "quack/common/check.hpp"
+#include "quack/raft/raft.hpp"
+
+namespace quack {
+namespace catalog {
+
+std::string ShardGroupName(uint32_t shard) {
+	return "shard-" + std::to_string(shard);
+}
+
+Status CheckGroupName(const std::string &name) {
+	if (name.empty()) {
+		return Status(ErrorCode::InvalidArgument, "a group name must not be empty");
+	}
+	if (name.size() > GROUP_NAME_BYTES_MAX) {
+		return Status(ErrorCode::InvalidArgument, "group name \"" + name.substr(0, GROUP_NAME_BYTES_MAX) +
+		                                              "...\" has " + std::to_string(name.size()) + " bytes, at most " +
+		                                              std::to_string(GROUP_NAME_BYTES_MAX) + " are allowed");
+	}
+	for (auto letter : name) {
+		if (static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f) {
+			return Status(ErrorCode::InvalidArgument, "a group name must not contain control characters");
+		}
+	}
+	return Status::Ok();
+}
+
+std::vector<raft::GroupId> Placement::AllGroups() const {
+	auto all = groups;
+	if (!IsSharded()) {
+		all.push_back(group);
+	}
+	std::sort(all.begin(), all.end());
+	all.erase(std::unique(all.begin(), all.end()), all.end());
+	return all;
+}
+
+std::string EncodePlacement(const Placement &placement) {
+	std::string bytes;
+	ByteWriter out(bytes);
+	out.PutVarint(placement.group);
+	out.PutVarint(placement.shard_key.size());
+	for (auto &column : placement.shard_key) {
+		out.PutBytes(column);
+	}
+	out.PutVarint(placement.groups.size());
+	for (auto group : placement.groups) {
+		out.PutVarint(group);
+	}
+	out.PutVarint(placement.epoch);
+	return bytes;
+}
+
+Result<Placement> DecodePlacement(ByteView bytes) {
+	ByteReader in(bytes);
+	Placement placement;
+	placement.group = in.GetVarint();
+	auto columns = in.GetVarint();
+	for (uint64_t i = 0; i < columns && !in.Failed(); i++) {
+		placement.shard_key.emplace_back(in.GetBytes());
+	}
+	auto groups = in.GetVarint();
+	for (uint64_t i = 0; i < groups && !in.Failed(); i++) {
+		placement.groups.push_back(in.GetVarint());
+	}
+	placement.epoch = in.GetVarint();
+	if (!in.Done() || placement.IsSharded() == placement.groups.empty() ||
+	    placement.IsSharded() == (placement.group != 0)) {
+		return Status(ErrorCode::Corruption, "the placement of a table is malformed");
+	}
+	return placement;
+}
+
+std::string EncodeGroupInfo(const GroupInfo &info) {
+	std::string bytes;
+	ByteWriter out(bytes);
+	out.PutVarint(info.id);
+	out.PutBytes(info.name);
+	out.PutVarint(info.created);
+	out.PutBytes(raft::EncodeMembership(info.membership));
+	return bytes;
+}
+
+Result<GroupInfo> DecodeGroupInfo(ByteView bytes) {
+	ByteReader in(bytes);
+	GroupInfo info;
+	info.id = in.GetVarint();
+	info.name = std::string(in.GetBytes());
+	info.created = in.GetVarint();
+	auto membership = raft::DecodeMembership(in.GetBytes());
+	if (!in.Done() || !membership.IsOk() || info.id <= raft::ROOT_GROUP) {
+		return Status(ErrorCode::Corruption, "the description of a group is malformed");
+	}
+	info.membership = std::move(membership.Value());
+	return info;
+}
+
+raft::GroupId Placements::Create(const std::string &name, raft::LogIndex index, const raft::Membership &membership) {
+	if (name == ROOT_GROUP_NAME) {
+		return raft::ROOT_GROUP;
+	}
+	auto known = by_name.find(name);
+	if (known != by_name.end()) {
+		return known->second;
+	}
+	GroupInfo info;
+	info.id = next_id++;
+	info.name = name;
+	info.created = index;
+	info.membership = membership;
+	auto id = info.id;
+	Restore(std::move(info));
+	return id;
+}
+
+void Placements::Restore(GroupInfo info) {
+	groups_version++;
+	next_id = std::max(next_id, info.id + 1);
+	by_name[info.name] = info.id;
+	groups[info.id] = std::move(info);
+}
+
+void Placements::Retire(raft::GroupId group) {
+	auto entry = groups.find(group);
+	if (entry == groups.end()) {
+		return;
+	}
+	groups_version++;
+	by_name.erase(entry->second.name);
+	groups.erase(entry);
+}
+
+const GroupInfo *Placements::Find(raft::GroupId group) const {
+	auto entry = groups.find(group);
+	return entry == groups.end() ? nullptr : &entry->second;
+}
+
+const GroupInfo *Placements::FindByName(const std::string &name) const {
+	auto entry = by_name.find(name);
+	return entry == by_name.end() ? nullptr : Find(entry->second);
+}
+
+std::string Placements::NameOf(raft::GroupId group) const {
+	if (group == raft::ROOT_GROUP) {
+		return ROOT_GROUP_NAME;
+	}
+	auto *info = Find(group);
+	return info == nullptr ? "group-" + std::to_string(group) : info->name;
+}
+
+void Placements::Set(const std::string &table, Placement placement) {
+	tables[table] = std::move(placement);
+}
+
+void Placements::Erase(const std::string &table) {
+	tables.erase(table);
+}
+
+void Placements::Rename(const std::string &from, const std::string &to) {
+	auto entry = tables.find(from);
+	if (from == to || entry == tables.end()) {
+		return;
+	}
+	tables[to] = std::move(entry->second);
+	tables.erase(from);
+}
+
+const Placement *Placements::Of(const std::string &table) const {
+	auto entry = tables.find(table);
+	return entry == tables.end() ? nullptr : &entry->second;
+}
+
+std::vector<raft::GroupId> Placements::GroupsOf(const std::string &table) const {
+	auto *placement = Of(table);
+	return placement == nullptr ? std::vector<raft::GroupId> {raft::ROOT_GROUP} : placement->AllGroups();
+}
+
+bool Placements::IsUsed(raft::GroupId group) const {
+	for (auto &table : tables) {
+		auto all = table.second.AllGroups();
+		if (std::binary_search(all.begin(), all.end(), group)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+} // namespace catalog
+} // namespace quack
