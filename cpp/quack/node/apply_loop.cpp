@@ -9,13 +9,6 @@ namespace node {
 
 namespace {
 
-//! A no-op costs something too, so that a count of empty entries is bounded like bytes are.
-constexpr size_t ENTRY_OVERHEAD = 64;
-
-size_t Cost(const raft::Entry &entry) {
-	return entry.payload->size() + ENTRY_OVERHEAD;
-}
-
 //! Failures of a checkpoint or an install that leave the state machine as it was.
 bool IsRetryable(const Status &status) {
 	switch (status.Code()) {
@@ -40,7 +33,9 @@ bool IsImageRefusal(const Status &status) {
 
 ApplyLoop::ApplyLoop(const RaftEngineConfig &config_p, StateMachine &state_machine_p, const Clock &clock_p,
                      LoopMailbox &loop_p, DegradedLatch &latch_p)
-    : config(config_p), state_machine(state_machine_p), clock(clock_p), loop(loop_p), latch(latch_p) {
+    : config(config_p), state_machine(state_machine_p), clock(clock_p), loop(loop_p), latch(latch_p),
+      order({config.apply_batch_bytes_max, config.apply_batch_entries_max},
+	        [this](const CommittedEntry &entry) { return state_machine.Needs(entry); }) {
 }
 
 ApplyLoop::~ApplyLoop() {
@@ -48,9 +43,13 @@ ApplyLoop::~ApplyLoop() {
 }
 
 void ApplyLoop::Start() {
-	for (auto &position : state_machine.Applied()) {
+	auto positions = state_machine.Applied();
+	order.SetApplied(positions);
+	for (auto &position : positions) {
 		applied[position.group] = position.index;
 	}
+	groups_version = state_machine.GroupsVersion();
+	order.SetGroups(state_machine.Groups());
 	for (auto &position : state_machine.Durable()) {
 		durable[position.group] = position.index;
 	}
@@ -60,8 +59,8 @@ void ApplyLoop::Start() {
 void ApplyLoop::Stop(bool final_checkpoint) {
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		wants_final_checkpoint = final_checkpoint && !is_stopping;
-		is_stopping = true;
+		wants_final_checkpoint = final_checkpoint && !orders.is_stopping;
+		orders.is_stopping = true;
 	}
 	WakeAll();
 	if (thread.joinable()) {
@@ -80,9 +79,9 @@ void ApplyLoop::Abort() {
 void ApplyLoop::RequestCheckpoint() {
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		is_checkpoint_wanted = true;
+		orders.is_checkpoint_wanted = true;
 	}
-	tasks_changed.notify_all();
+	orders_changed.notify_all();
 }
 
 void ApplyLoop::WakeAll() {
@@ -90,45 +89,37 @@ void ApplyLoop::WakeAll() {
 		// Taken and released so that a waiter between its check and its wait is not missed.
 		std::lock_guard<std::mutex> guard(lock);
 	}
-	tasks_changed.notify_all();
+	orders_changed.notify_all();
 	applied_changed.notify_all();
 }
 
 void ApplyLoop::Push(raft::GroupId group, std::vector<raft::Entry> entries) {
 	size_t bytes = 0;
 	for (auto &entry : entries) {
-		bytes += Cost(entry);
+		bytes += ApplyOrder::Cost(entry);
 	}
 	queue_bytes.fetch_add(bytes, std::memory_order_relaxed);
 	queue_count.fetch_add(entries.size(), std::memory_order_relaxed);
-	Task task;
-	task.group = group;
-	task.entries = std::move(entries);
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		tasks.push_back(std::move(task));
+		orders.commits.push_back({group, std::move(entries)});
 	}
-	tasks_changed.notify_one();
+	orders_changed.notify_one();
 }
 
 void ApplyLoop::PushInstall(raft::GroupId group, std::string path, std::vector<wire::SnapshotPosition> positions) {
-	Task task;
-	task.group = group;
-	task.is_install = true;
-	task.path = std::move(path);
-	task.positions = std::move(positions);
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		tasks.push_back(std::move(task));
+		orders.images.push_back({group, std::move(path), std::move(positions)});
 	}
-	tasks_changed.notify_one();
+	orders_changed.notify_one();
 }
 
 Status ApplyLoop::WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout) {
 	std::unique_lock<std::mutex> guard(lock);
 	auto is_done = [&] {
 		auto entry = applied.find(group);
-		return (entry != applied.end() && entry->second >= index) || is_stopping || latch.IsSet();
+		return (entry != applied.end() && entry->second >= index) || orders.is_stopping || latch.IsSet();
 	};
 	auto is_in_time =
 	    applied_changed.wait_for(guard, std::chrono::nanoseconds(std::max<MonotonicNs>(timeout, 0)), is_done);
@@ -141,9 +132,25 @@ Status ApplyLoop::WaitApplied(raft::GroupId group, raft::LogIndex index, Monoton
 	if (is_in_time) {
 		return Status(ErrorCode::Unavailable, "node '" + config.node_id + "' is stopping");
 	}
+	auto queue = queues.find(group);
+	auto why = queue == queues.end() || queue->second.waiting_for.empty() ? "" : " (" + queue->second.waiting_for + ")";
 	return Status(ErrorCode::DeadlineExceeded, "node '" + config.node_id + "' applied group " + std::to_string(group) +
 	                                               " up to " + std::to_string(applied[group]) + ", index " +
-	                                               std::to_string(index) + " was waited for: it is behind, retry");
+	                                               std::to_string(index) + " was waited for: it is behind" + why +
+	                                               ", retry");
+}
+
+ApplyLoop::GroupQueue ApplyLoop::QueueOf(raft::GroupId group) const {
+	std::lock_guard<std::mutex> guard(lock);
+	auto entry = queues.find(group);
+	auto result = entry == queues.end() ? GroupQueue() : entry->second;
+	for (auto &commit : orders.commits) {
+		for (size_t i = 0; commit.group == group && i < commit.entries.size(); i++) {
+			result.bytes += ApplyOrder::Cost(commit.entries[i]);
+			result.count++;
+		}
+	}
+	return result;
 }
 
 raft::LogIndex ApplyLoop::AppliedIndex(raft::GroupId group) const {
@@ -173,129 +180,124 @@ bool ApplyLoop::ShouldQuit() const {
 }
 
 void ApplyLoop::Run() {
-	std::vector<CommittedEntry> batch;
-	while (true) {
-		Task install;
-		bool checkpoint_wanted = false;
-		{
-			std::unique_lock<std::mutex> guard(lock);
-			auto wait = WaitTime();
-			tasks_changed.wait_for(guard, std::chrono::nanoseconds(wait), [this] {
-				return !tasks.empty() || is_stopping || is_checkpoint_wanted || ShouldQuit();
-			});
-			if (ShouldQuit()) {
-				return;
-			}
-			if (tasks.empty() && is_stopping) {
-				break;
-			}
-			batch.clear();
-			taken.clear();
-			TakeTasks(batch, install);
-			checkpoint_wanted = is_checkpoint_wanted;
-			is_checkpoint_wanted = false;
-		}
-		if (!batch.empty()) {
-			Apply(batch);
-		}
-		if (!latch.IsSet()) {
-			ReportApplied();
-		}
-		if (install.is_install && !latch.IsSet()) {
-			Install(install);
-		}
-		auto is_asked_for = checkpoint_wanted && dirty_since != 0;
-		if (!latch.IsSet() && (is_asked_for || CheckpointDue(QueueCount() == 0))) {
-			Checkpoint();
-		}
+	while (RunOnce()) {
 	}
-	if (wants_final_checkpoint && dirty_since != 0) {
+	if (!ShouldQuit() && wants_final_checkpoint && dirty_since != 0) {
 		Checkpoint();
 	}
 }
 
-//! Under the lock. Takes entries up to the batch bounds, or up to an install, which comes after them.
-bool ApplyLoop::TakeTasks(std::vector<CommittedEntry> &batch, Task &install) {
-	size_t bytes = 0;
-	while (!tasks.empty()) {
-		auto &task = tasks.front();
-		if (task.is_install) {
-			install = std::move(task);
-			tasks.pop_front();
-			return true;
-		}
-		TakeEntries(task, batch, bytes);
-		if (!task.entries.empty()) {
-			return true;
-		}
-		tasks.pop_front();
+//! False when the thread shall end: at once after a failure or Abort, else when nothing more can be applied.
+bool ApplyLoop::RunOnce() {
+	auto taken = WaitForOrders();
+	if (ShouldQuit()) {
+		return false;
 	}
-	return !batch.empty();
+	for (auto &image : taken.images) {
+		Install(image);
+	}
+	for (auto &commit : taken.commits) {
+		for (auto &entry : commit.entries) {
+			counted_bytes += ApplyOrder::Cost(entry);
+		}
+		counted_count += commit.entries.size();
+		order.Push(commit.group, std::move(commit.entries));
+	}
+	auto batch = order.Take();
+	may_have_more = !batch.Empty();
+	if (!batch.entries.empty() && !latch.IsSet()) {
+		Apply(batch);
+	}
+	if (latch.IsSet()) {
+		return false;
+	}
+	TakeGroups();
+	ReportApplied(batch);
+	auto is_asked_for = taken.is_checkpoint_wanted && dirty_since != 0;
+	if (is_asked_for || CheckpointDue(QueueCount() == 0 || !may_have_more)) {
+		Checkpoint();
+	}
+	return may_have_more || !taken.is_stopping || !taken.commits.empty();
 }
 
-//! Moves as many entries as the bounds allow; the rest stays in the task.
-void ApplyLoop::TakeEntries(Task &task, std::vector<CommittedEntry> &batch, size_t &bytes) {
-	size_t count = 0;
-	size_t count_bytes = 0;
-	auto applied_index = applied[task.group];
-	for (auto &entry : task.entries) {
-		auto cost = Cost(entry);
-		if (!batch.empty() &&
-		    (bytes + cost > config.apply_batch_bytes_max || batch.size() >= config.apply_batch_entries_max)) {
-			break;
-		}
-		count++;
-		count_bytes += cost;
-		taken[task.group] = entry.index;
-		// A snapshot asked for by another group may have brought this group forward as well.
-		if (entry.index > applied_index) {
-			bytes += cost;
-			batch.push_back({task.group, std::move(entry)});
-		}
-	}
-	task.entries.erase(task.entries.begin(), task.entries.begin() + static_cast<ptrdiff_t>(count));
-	taken_bytes += count_bytes;
-	taken_count += count;
+ApplyLoop::Orders ApplyLoop::WaitForOrders() {
+	std::unique_lock<std::mutex> guard(lock);
+	auto wait = may_have_more ? 0 : WaitTime();
+	orders_changed.wait_for(guard, std::chrono::nanoseconds(wait), [this] {
+		return !orders.commits.empty() || !orders.images.empty() || orders.is_stopping || orders.is_checkpoint_wanted ||
+		       ShouldQuit();
+	});
+	Orders taken;
+	taken.commits.swap(orders.commits);
+	taken.images.swap(orders.images);
+	taken.is_checkpoint_wanted = orders.is_checkpoint_wanted;
+	taken.is_stopping = orders.is_stopping;
+	orders.is_checkpoint_wanted = false;
+	return taken;
 }
 
-void ApplyLoop::Apply(const std::vector<CommittedEntry> &batch) {
-	auto status = state_machine.Apply(batch);
+void ApplyLoop::Apply(const ApplyOrder::Batch &batch) {
+	auto status = state_machine.Apply(batch.entries);
 	if (!status.IsOk()) {
-		auto &first = batch.front();
+		auto &first = batch.entries.front();
 		latch.Latch("apply of entries from index " + std::to_string(first.entry.index) + " of group " +
 		            std::to_string(first.group) + ": " + status.ToString());
 		return;
 	}
-	for (auto &entry : batch) {
-		bytes_since_checkpoint += Cost(entry.entry);
-	}
-	entries_since_checkpoint += batch.size();
+	bytes_since_checkpoint += batch.bytes;
+	entries_since_checkpoint += batch.entries.size();
 	last_applied = clock.Now();
 	dirty_since = dirty_since == 0 ? last_applied : dirty_since;
 }
 
-void ApplyLoop::ReportApplied() {
-	if (taken.empty()) {
+//! Before anybody hears that the entries are applied: who waited for the creation of a group finds it then.
+void ApplyLoop::TakeGroups() {
+	auto version = state_machine.GroupsVersion();
+	if (version == groups_version) {
 		return;
 	}
-	queue_bytes.fetch_sub(taken_bytes, std::memory_order_relaxed);
-	queue_count.fetch_sub(taken_count, std::memory_order_relaxed);
-	taken_bytes = 0;
-	taken_count = 0;
+	groups_version = version;
+	order.SetGroups(state_machine.Groups());
+}
+
+void ApplyLoop::ReportApplied(const ApplyOrder::Batch &batch) {
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		for (auto &entry : taken) {
-			applied[entry.first] = std::max(applied[entry.first], entry.second);
+		for (auto &position : batch.reached) {
+			applied[position.group] = std::max(applied[position.group], position.index);
 		}
+		PublishQueues();
+	}
+	if (batch.Empty()) {
+		auto status = order.Check();
+		if (!status.IsOk()) {
+			latch.Latch("apply: " + status.ToString());
+		}
+		return;
 	}
 	applied_changed.notify_all();
-	for (auto &entry : taken) {
-		loop.Push(LoopEvent(EntriesApplied {entry.first, entry.second}));
+	for (auto &position : batch.reached) {
+		loop.Push(LoopEvent(EntriesApplied {position.group, position.index}));
 	}
 }
 
-void ApplyLoop::Install(const Task &task) {
-	auto status = state_machine.InstallSnapshot(task.path);
+//! With the lock held.
+void ApplyLoop::PublishQueues() {
+	queue_bytes.fetch_sub(counted_bytes - order.Bytes(), std::memory_order_relaxed);
+	queue_count.fetch_sub(counted_count - order.Count(), std::memory_order_relaxed);
+	counted_bytes = order.Bytes();
+	counted_count = order.Count();
+	queues.clear();
+	if (order.Count() == 0) {
+		return;
+	}
+	for (auto &group : order.Waiting()) {
+		queues[group.group] = {group.bytes, group.count, group.head ? group.head->Words() : ""};
+	}
+}
+
+void ApplyLoop::Install(const ImageFile &image) {
+	auto status = state_machine.InstallSnapshot(image.path);
 	if (!status.IsOk()) {
 		if (!IsRetryable(status) && !IsImageRefusal(status)) {
 			latch.Latch("snapshot install: " + status.ToString());
@@ -303,22 +305,25 @@ void ApplyLoop::Install(const Task &task) {
 		}
 		Log(LogLevel::Error, "node", "snapshot_refused", {{"message", status.Message()}});
 		SetAlarm("snapshot refused: " + status.ToString());
-		loop.Push(LoopEvent(SnapshotFailed {task.group, status}));
+		loop.Push(LoopEvent(SnapshotFailed {image.group, status}));
 		return;
 	}
 	SetAlarm("");
 	bytes_since_checkpoint = 0;
 	entries_since_checkpoint = 0;
 	dirty_since = 0;
+	auto positions = state_machine.Applied();
+	order.SetApplied(positions);
 	{
 		std::lock_guard<std::mutex> guard(lock);
-		for (auto &position : state_machine.Applied()) {
+		for (auto &position : positions) {
 			applied[position.group] = position.index;
 		}
 	}
+	TakeGroups();
 	applied_changed.notify_all();
-	Log(LogLevel::Info, "node", "snapshot_installed", {{"group", std::to_string(task.group)}});
-	loop.Push(LoopEvent(SnapshotInstalled {task.group, task.positions}));
+	Log(LogLevel::Info, "node", "snapshot_installed", {{"group", std::to_string(image.group)}});
+	loop.Push(LoopEvent(SnapshotInstalled {image.group, image.positions}));
 	PublishDurable();
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "quack/node/apply_order.hpp"
 #include "quack/node/degraded_latch.hpp"
 #include "quack/node/engine_config.hpp"
 #include "quack/node/loop_event.hpp"
@@ -13,9 +14,10 @@
 namespace quack {
 namespace node {
 
-//! Coalesces committed entries of all groups, in the order of their commits, into one StateMachine::Apply; installs
-//! received snapshots between two Apply calls; checkpoints by log bytes and by time, when the queue is empty or the
-//! threshold is far passed. A failed Apply latches the node.
+//! Coalesces committed entries of all groups, in the order that ApplyOrder allows, into one StateMachine::Apply;
+//! installs received snapshots between two Apply calls; checkpoints by log bytes and by time, when nothing can be
+//! applied or the threshold is far passed. A failed Apply latches the node, and so do entries that can never be
+//! applied.
 class ApplyLoop {
 public:
 	ApplyLoop(const RaftEngineConfig &config, StateMachine &state_machine, const Clock &clock, LoopMailbox &loop,
@@ -32,7 +34,8 @@ public:
 
 	//! Loop thread only. The loop bounds it: it takes in no entries while QueueBytes() is above apply_queue_bytes_max.
 	void Push(raft::GroupId group, std::vector<raft::Entry> entries);
-	//! Any thread. `path` is consumed.
+	//! Any thread. `path` is consumed. Installed before everything that is queued: what waits may need it, and what it
+	//! covers is skipped.
 	void PushInstall(raft::GroupId group, std::string path, std::vector<wire::SnapshotPosition> positions);
 
 	//! As ConsensusEngine::WaitApplied.
@@ -46,6 +49,13 @@ public:
 	size_t QueueCount() const {
 		return queue_count.load(std::memory_order_relaxed);
 	}
+	//! One group's part of the queue, and what its first entry waits for (empty = nothing).
+	struct GroupQueue {
+		size_t bytes = 0;
+		size_t count = 0;
+		std::string waiting_for;
+	};
+	GroupQueue QueueOf(raft::GroupId group) const;
 	//! Any thread. A checkpoint as soon as the work in hand is applied, if anything changed since the last one.
 	void RequestCheckpoint();
 	//! Last checkpoint or install that failed and will be tried again; empty = none.
@@ -54,21 +64,32 @@ public:
 	void WakeAll();
 
 private:
-	//! Entries of one commit, or one install.
-	struct Task {
+	//! Entries of one commit.
+	struct Commit {
 		raft::GroupId group = raft::ROOT_GROUP;
 		std::vector<raft::Entry> entries;
-		bool is_install = false;
+	};
+	struct ImageFile {
+		raft::GroupId group = raft::ROOT_GROUP;
 		std::string path;
 		std::vector<wire::SnapshotPosition> positions;
 	};
+	//! What the thread took over from the others.
+	struct Orders {
+		std::deque<Commit> commits;
+		std::deque<ImageFile> images;
+		bool is_checkpoint_wanted = false;
+		bool is_stopping = false;
+	};
 
 	void Run();
-	bool TakeTasks(std::vector<CommittedEntry> &batch, Task &install);
-	void TakeEntries(Task &task, std::vector<CommittedEntry> &batch, size_t &bytes);
-	void Apply(const std::vector<CommittedEntry> &batch);
-	void ReportApplied();
-	void Install(const Task &task);
+	bool RunOnce();
+	Orders WaitForOrders();
+	void Apply(const ApplyOrder::Batch &batch);
+	void ReportApplied(const ApplyOrder::Batch &batch);
+	void PublishQueues();
+	void TakeGroups();
+	void Install(const ImageFile &image);
 	bool CheckpointDue(bool is_idle) const;
 	void Checkpoint();
 	void PublishDurable();
@@ -82,25 +103,26 @@ private:
 	LoopMailbox &loop;
 	DegradedLatch &latch;
 
-	mutable std::mutex
-	    lock; //! guards tasks, applied, durable, alarm and the flags; never held across the state machine
-	std::condition_variable tasks_changed;
+	//! Guards everything up to the flags; never held across the state machine.
+	mutable std::mutex lock;
+	std::condition_variable orders_changed;
 	std::condition_variable applied_changed;
-	std::deque<Task> tasks;
+	Orders orders;
 	std::map<raft::GroupId, raft::LogIndex> applied;
 	std::map<raft::GroupId, raft::LogIndex> durable;
+	std::map<raft::GroupId, GroupQueue> queues; //! without what is in `orders`
 	std::string alarm;
-	bool is_stopping = false;
 	bool is_aborting = false;
 	bool wants_final_checkpoint = false;
-	bool is_checkpoint_wanted = false;
 
 	std::atomic<size_t> queue_bytes {0};
 	std::atomic<size_t> queue_count {0};
 	//! Apply thread only.
-	std::map<raft::GroupId, raft::LogIndex> taken; //! last index taken from the queue in this round
-	size_t taken_bytes = 0;
-	size_t taken_count = 0;
+	ApplyOrder order;
+	uint64_t groups_version = 0;
+	bool may_have_more = false; //! the last batch was bounded, perhaps
+	size_t counted_bytes = 0;   //! the part of queue_bytes and queue_count that was taken over
+	size_t counted_count = 0;
 	size_t bytes_since_checkpoint = 0;
 	uint64_t entries_since_checkpoint = 0;
 	MonotonicNs dirty_since = 0; //! 0 = nothing applied since the last checkpoint

@@ -9,6 +9,7 @@
 
 #include "quack/common/clock.hpp"
 #include "quack/common/status.hpp"
+#include "quack/node/state_machine.hpp"
 #include "quack/raft/raft.hpp"
 
 namespace quack {
@@ -58,10 +59,12 @@ struct GroupStatus {
 	int64_t lease_remaining_ms = 0;
 	bool linearizable_read_safe = false;
 	bool degraded = false;
-	std::string reason; //! why degraded, or why there is no leader: which peers are missing and what they last said
+	//! Why degraded, or why there is no leader: which peers are missing and what they last said; what the group's next
+	//! entry waits for.
+	std::string reason;
 	uint64_t proposal_queue_count = 0;
 	uint64_t proposal_queue_bytes = 0;
-	uint64_t apply_queue_count = 0;
+	uint64_t apply_queue_count = 0; //! of this group: committed and not applied here
 	uint64_t apply_queue_bytes = 0;
 	uint64_t log_disk_bytes = 0;
 	uint64_t snapshot_bytes_done = 0; //! transfer in progress to or from this node; 0/0 = none
@@ -72,6 +75,7 @@ class ConsensusEngine {
 public:
 	using ProposeCallback = std::function<void(const ProposeOutcome &)>;
 	using ReadCallback = std::function<void(Result<raft::LogIndex>)>;
+	using PositionsCallback = std::function<void(Result<std::vector<Position>>)>;
 	using TextCallback = std::function<void(Result<std::string>)>;
 
 	virtual ~ConsensusEngine() = default;
@@ -86,8 +90,22 @@ public:
 	//! block.
 	virtual void Propose(raft::GroupId group, SharedBytes payload, MonotonicNs timeout, ProposeCallback done) = 0;
 
-	//! A read index for a linearizable read; wait until applied before reading.
-	virtual void ReadBarrier(raft::GroupId group, MonotonicNs timeout, ReadCallback done) = 0;
+	//! Read indexes for a linearizable read of these groups, in the order given; wait until all are applied before
+	//! reading. No groups = all that run on this node, in order of their numbers (one that is retired meanwhile is left
+	//! out): then look at StateMachine::GroupsVersion() after the wait and ask again when it has changed, because what
+	//! was acknowledged may lie in a group that this node has heard of only now. Groups led here answer at once while
+	//! the lease holds; the leaders elsewhere get one request each, whatever the number of their groups. The first
+	//! group that cannot be asked fails all: NotFound (no such group), Unavailable, Overloaded, DeadlineExceeded,
+	//! Degraded.
+	virtual void ReadBarriers(const std::vector<raft::GroupId> &groups, MonotonicNs timeout,
+	                          PositionsCallback done) = 0;
+	//! The same for one group.
+	void ReadBarrier(raft::GroupId group, MonotonicNs timeout, ReadCallback done) {
+		ReadBarriers({group}, timeout, [done = std::move(done)](const Result<std::vector<Position>> &positions) {
+			done(positions.IsOk() ? Result<raft::LogIndex>(positions.Value().front().index)
+			                      : Result<raft::LogIndex>(positions.GetStatus()));
+		});
+	}
 
 	//! Blocks until the state machine here applied `index`. DeadlineExceeded, Degraded, or Unavailable on Stop.
 	virtual Status WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout) = 0;

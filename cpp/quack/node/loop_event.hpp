@@ -28,9 +28,9 @@ struct NewProposals {
 };
 //! Bounded by RaftEngineConfig::pending_proposals_max as well.
 struct NewRead {
-	raft::GroupId group = raft::ROOT_GROUP;
+	std::vector<raft::GroupId> groups; //! empty = all
 	MonotonicNs deadline = 0;
-	ConsensusEngine::ReadCallback done;
+	ConsensusEngine::PositionsCallback done;
 };
 struct NewTransfer {
 	raft::GroupId group = raft::ROOT_GROUP;

@@ -325,8 +325,8 @@ void RaftEngine::Propose(raft::GroupId group, SharedBytes payload, MonotonicNs t
 	}
 }
 
-void RaftEngine::ReadBarrier(raft::GroupId group, MonotonicNs timeout, ReadCallback done) {
-	LoopEvent event(NewRead {group, parts->clock.Now() + timeout, std::move(done)});
+void RaftEngine::ReadBarriers(const std::vector<raft::GroupId> &groups, MonotonicNs timeout, PositionsCallback done) {
+	LoopEvent event(NewRead {groups, parts->clock.Now() + timeout, std::move(done)});
 	if (!parts->mailbox->Push(std::move(event))) {
 		std::get<NewRead>(event).done(
 		    Status(ErrorCode::Unavailable, "node '" + parts->config.node_id + "' is stopped"));
@@ -392,8 +392,12 @@ std::vector<GroupStatus> RaftEngine::GetStatus() const {
 		row.checkpoint_index = parts->apply.CheckpointIndex(row.group);
 		row.proposal_queue_count = parts->budget.Count();
 		row.proposal_queue_bytes = parts->budget.Bytes();
-		row.apply_queue_count = parts->apply.QueueCount();
-		row.apply_queue_bytes = parts->apply.QueueBytes();
+		auto queue = parts->apply.QueueOf(row.group);
+		row.apply_queue_count = queue.count;
+		row.apply_queue_bytes = queue.bytes;
+		if (!queue.waiting_for.empty()) {
+			row.reason += (row.reason.empty() ? "" : "; ") + queue.waiting_for;
+		}
 		row.log_disk_bytes = log_status.disk_bytes;
 		auto is_receiving = parts->fetcher.BytesTotal() != 0;
 		row.snapshot_bytes_done = is_receiving ? parts->fetcher.BytesDone() : parts->server.Shelf().BytesDone();

@@ -22,6 +22,37 @@ void FailExpired(std::vector<ReadBarriers::Waiter> &waiters, MonotonicNs now, co
 
 } // namespace
 
+ReadRound::ReadRound(std::vector<raft::GroupId> groups, bool skips_retired_p, ConsensusEngine::PositionsCallback done_p)
+    : missing(groups.size()), skips_retired(skips_retired_p), done(std::move(done_p)) {
+	for (auto group : groups) {
+		positions.push_back({group, 0});
+	}
+}
+
+void ReadRound::Set(size_t part, const Result<raft::LogIndex> &index) {
+	if (!done) {
+		return;
+	}
+	auto is_retired = !index.IsOk() && index.GetStatus().Code() == ErrorCode::NotFound && skips_retired;
+	if (!index.IsOk() && !is_retired) {
+		std::exchange(done, nullptr)(index.GetStatus());
+		return;
+	}
+	if (is_retired) {
+		positions[part].group = 0;
+	} else {
+		positions[part].index = index.Value();
+	}
+	missing--;
+	if (missing > 0) {
+		return;
+	}
+	positions.erase(std::remove_if(positions.begin(), positions.end(),
+	                               [](const Position &position) { return position.group == 0; }),
+	                positions.end());
+	std::exchange(done, nullptr)(std::move(positions));
+}
+
 uint64_t ReadBarriers::Ask() {
 	auto request = next_request++;
 	asked_count += waiting.size();

@@ -10,6 +10,20 @@
 namespace quack {
 namespace node {
 
+//! One read of several groups: answers when the last of them has, or the first has failed. Used where callbacks run.
+class ReadRound {
+public:
+	//! `skips_retired`: a group that is not there any more is left out of the answer.
+	ReadRound(std::vector<raft::GroupId> groups, bool skips_retired, ConsensusEngine::PositionsCallback done);
+	void Set(size_t part, const Result<raft::LogIndex> &index);
+
+private:
+	std::vector<Position> positions;
+	size_t missing;
+	const bool skips_retired;
+	ConsensusEngine::PositionsCallback done; //! empty once called
+};
+
 //! All reads that arrive while none can be asked share one request to the core. A refusal that another try may mend
 //! (no leader yet, answer lost) is tried again until the deadline. Loop thread only.
 class ReadBarriers {

@@ -48,17 +48,36 @@ void ReadyLoop::RefuseProposals(std::vector<Proposal> &proposals, const Status &
 	}
 }
 
+//! Its parts meet in one round of the loop, so the requests of all groups to one leader leave in one envelope.
 void ReadyLoop::On(NewRead &event) {
-	auto group = Find(event.group);
-	auto count = group == nullptr ? 0 : group->reads.Count();
-	if (group == nullptr || count >= config.pending_proposals_max) {
-		auto failure = group == nullptr
-		                   ? NoGroup(event.group)
-		                   : Status(ErrorCode::Overloaded, std::to_string(count) + " reads wait already; retry later");
-		Later([done = std::move(event.done), failure] { done(Result<raft::LogIndex>(failure)); });
+	auto wants_all = event.groups.empty();
+	std::vector<GroupState *> asked;
+	for (auto &entry : groups) {
+		if (wants_all) {
+			event.groups.push_back(entry.first);
+		}
+	}
+	auto failure = event.groups.empty() ? NoGroup(raft::ROOT_GROUP) : Status::Ok();
+	for (auto id : event.groups) {
+		auto group = Find(id);
+		auto count = group == nullptr ? 0 : group->reads.Count();
+		if (group == nullptr) {
+			failure = failure.IsOk() ? NoGroup(id) : failure;
+		} else if (count >= config.pending_proposals_max) {
+			failure = Status(ErrorCode::Overloaded, std::to_string(count) + " reads of group " + std::to_string(id) +
+			                                            " wait already; retry later");
+		}
+		asked.push_back(group);
+	}
+	if (!failure.IsOk()) {
+		Later([done = std::move(event.done), failure] { done(failure); });
 		return;
 	}
-	group->reads.Add({event.deadline, std::move(event.done)});
+	auto round = std::make_shared<ReadRound>(std::move(event.groups), wants_all, std::move(event.done));
+	for (size_t i = 0; i < asked.size(); i++) {
+		asked[i]->reads.Add(
+		    {event.deadline, [round, i](const Result<raft::LogIndex> &index) { round->Set(i, index); }});
+	}
 }
 
 void ReadyLoop::On(StatusAsked &event) {
@@ -310,7 +329,7 @@ void ReadyLoop::RefuseEvent(LoopEvent &event, const Status &failure) {
 	} else if (auto proposals = std::get_if<NewProposals>(&event)) {
 		RefuseProposals(proposals->proposals, failure);
 	} else if (auto read = std::get_if<NewRead>(&event)) {
-		Later([done = std::move(read->done), failure] { done(Result<raft::LogIndex>(failure)); });
+		Later([done = std::move(read->done), failure] { done(failure); });
 	} else if (auto transfer = std::get_if<NewTransfer>(&event)) {
 		Later([done = std::move(transfer->done), failure] { done(failure); });
 	} else if (auto member = std::get_if<NewMemberChange>(&event)) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quack/common/status.hpp"
+#include "quack/node/position.hpp"
 #include "quack/raft/types.hpp"
 
 namespace quack {
@@ -15,6 +16,14 @@ struct CommittedEntry {
 	raft::Entry entry; //! any type: no-ops and memberships only advance the applied vector
 };
 
+//! A group besides the root group, as the entry of the root group that created it says (cpp/GROUPS.md).
+struct GroupDefinition {
+	raft::GroupId id = 0; //! never used again for another group
+	std::string name;
+	//! Of the root group at that entry: what the new group starts with.
+	raft::Membership membership;
+};
+
 //! One group's place in the applied vector.
 struct AppliedPosition {
 	raft::GroupId group = raft::ROOT_GROUP;
@@ -23,7 +32,7 @@ struct AppliedPosition {
 	raft::Membership membership; //! in force at index
 };
 
-//! Threads: Apply, Checkpoint and InstallSnapshot from one apply thread; the rest from any.
+//! Threads: Apply, Needs, Checkpoint and InstallSnapshot from one apply thread; the rest from any.
 class StateMachine {
 public:
 	virtual ~StateMachine() = default;
@@ -31,6 +40,23 @@ public:
 	//! Applies in order, as few or as many transactions as it likes; effects and applied vector in one transaction. Ok
 	//! also when entries were deterministically rejected (constraint, conflict). A failure latches the node degraded.
 	virtual Status Apply(const std::vector<CommittedEntry> &entries) = 0;
+
+	//! Positions of other groups that must be applied on this node before `entry` (GROUPS.md, "Needs"). Asked on the
+	//! apply thread when everything before the entry in its own group was handed to Apply or is about to be in the same
+	//! call; asked once per entry and start, so the answer must not depend on what is applied. Must be cheap.
+	virtual std::vector<Position> Needs(const CommittedEntry &entry) const {
+		static_cast<void>(entry);
+		return {};
+	}
+
+	//! Groups that exist besides the root group, as of what is applied. Any thread.
+	virtual std::vector<GroupDefinition> Groups() const {
+		return {};
+	}
+	//! Another number whenever Groups() is another list. Any thread; asked after every Apply and InstallSnapshot.
+	virtual uint64_t GroupsVersion() const {
+		return 0;
+	}
 
 	//! What the running database holds now.
 	virtual std::vector<AppliedPosition> Applied() const = 0;

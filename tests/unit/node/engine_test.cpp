@@ -206,6 +206,59 @@ TEST_CASE("two groups run side by side, each with its own log and leader") {
 		return true;
 	}));
 	CHECK(cluster.Propose(0, "x", PATIENCE, 99).status.Code() == ErrorCode::NotFound);
+
+	for (size_t node = 0; node < 3; node++) {
+		auto positions = cluster.ReadBarriers(node, {});
+		REQUIRE_MESSAGE(positions.IsOk(), positions.GetStatus().ToString());
+		REQUIRE(positions.Value().size() == 2);
+		CHECK(positions.Value()[0].group == raft::ROOT_GROUP);
+		CHECK(positions.Value()[0].index >= 11);
+		CHECK(positions.Value()[1].group == SECOND);
+		CHECK(positions.Value()[1].index >= 11);
+		auto chosen = cluster.ReadBarriers(node, {SECOND, raft::ROOT_GROUP});
+		REQUIRE(chosen.IsOk());
+		CHECK(chosen.Value()[0].group == SECOND);
+		CHECK(cluster.ReadBarriers(node, {SECOND, 99}).GetStatus().Message() == "group 99 does not exist on this node");
+	}
+}
+
+TEST_CASE("an entry is applied after what it needs in another group, and the others do not wait for it") {
+	constexpr raft::GroupId SECOND = 2;
+	TestCluster cluster(1, [](node::RaftEngineConfig &config) { config.groups = {raft::ROOT_GROUP, SECOND}; });
+	cluster.StartAll();
+	auto root = cluster.Propose(0, "root");
+	REQUIRE(root.status.IsOk());
+	auto need = "1:" + std::to_string(root.index + 2);
+	auto second = cluster.Propose(0, "after " + need + " second", PATIENCE, SECOND);
+	REQUIRE(second.status.IsOk());
+	auto status = cluster.nodes[0]->engine->WaitApplied(SECOND, second.index, 50 * NS_PER_MS);
+	CHECK(status.Code() == ErrorCode::DeadlineExceeded);
+	REQUIRE(cluster.Propose(0, "goes on").status.IsOk());
+	CHECK(cluster.AllHold({"root", "goes on"}));
+	auto words = "index " + std::to_string(second.index) + " of group 2 waits for index " +
+	             std::to_string(root.index + 2) + " of group 1, which is applied up to " +
+	             std::to_string(root.index + 1);
+	CHECK(WaitUntil([&] { return cluster.StatusOf(0, SECOND).reason == words; }));
+	auto row = cluster.StatusOf(0, SECOND);
+	CHECK(row.apply_queue_count == 1);
+	CHECK(row.apply_queue_bytes > 0);
+	CHECK(cluster.StatusOf(0).apply_queue_count == 0);
+	CHECK(cluster.StatusOf(0).reason.empty());
+	REQUIRE(cluster.Propose(0, "needed").status.IsOk());
+	CHECK(cluster.AllHold({"root", "goes on", "needed", "after " + need + " second"}));
+	CHECK(WaitUntil([&] { return cluster.StatusOf(0, SECOND).apply_queue_count == 0; }));
+	CHECK(cluster.StatusOf(0, SECOND).reason.empty());
+}
+
+TEST_CASE("entries that wait for each other latch the node with words that name them") {
+	constexpr raft::GroupId SECOND = 2;
+	TestCluster cluster(1, [](node::RaftEngineConfig &config) { config.groups = {raft::ROOT_GROUP, SECOND}; });
+	cluster.StartAll();
+	REQUIRE(cluster.Propose(0, "after 2:1000 here", PATIENCE).status.IsOk());
+	CHECK(!cluster.nodes[0]->engine->IsDegraded());
+	REQUIRE(cluster.Propose(0, "after 1:1000 there", PATIENCE, SECOND).status.IsOk());
+	CHECK(WaitUntil([&] { return cluster.nodes[0]->engine->IsDegraded(); }));
+	CHECK(cluster.StatusOf(0).reason.find("committed entries wait for each other") != std::string::npos);
 }
 
 TEST_CASE("starting twice with the same log and state gives the same state; a state without its log is refused") {

@@ -50,6 +50,13 @@ std::string ListState::Encode() const {
 		writer.PutU64(entry.second.term);
 		writer.PutBytes(raft::EncodeMembership(entry.second.membership));
 	}
+	writer.PutU64(groups_version);
+	writer.PutVarint(groups.size());
+	for (auto &entry : groups) {
+		writer.PutU64(entry.first);
+		writer.PutBytes(entry.second.name);
+		writer.PutBytes(raft::EncodeMembership(entry.second.membership));
+	}
 	writer.PutVarint(values.size());
 	for (auto &value : values) {
 		writer.PutBytes(value);
@@ -73,6 +80,19 @@ Result<ListState> ListState::Decode(const std::string &bytes) {
 		position.membership = membership.Value();
 		state.positions[position.group] = position;
 	}
+	state.groups_version = reader.GetU64();
+	auto group_count = reader.GetVarint();
+	for (uint64_t i = 0; i < group_count && !reader.Failed(); i++) {
+		node::GroupDefinition group;
+		group.id = reader.GetU64();
+		group.name = std::string(reader.GetBytes());
+		auto membership = raft::DecodeMembership(reader.GetBytes());
+		if (!membership.IsOk()) {
+			return membership.GetStatus();
+		}
+		group.membership = membership.Value();
+		state.groups[group.id] = group;
+	}
 	auto value_count = reader.GetVarint();
 	for (uint64_t i = 0; i < value_count && !reader.Failed(); i++) {
 		state.values.emplace_back(reader.GetBytes());
@@ -92,26 +112,82 @@ Status MemoryStateMachine::Apply(const std::vector<node::CommittedEntry> &entrie
 	std::unique_lock<std::mutex> guard(lock);
 	released.wait(guard, [this] { return !is_held; });
 	for (auto &committed : entries) {
-		auto &entry = committed.entry;
-		auto &position = state.positions[committed.group];
-		if (entry.index != position.index + 1) {
-			return Status(ErrorCode::Internal,
-			              "index " + std::to_string(entry.index) + " follows " + std::to_string(position.index));
-		}
-		if (!fail_on.empty() && *entry.payload == fail_on) {
-			return Status(ErrorCode::IoError, "this node cannot apply '" + fail_on + "'");
-		}
-		QUACK_CHECK(panic_on.empty() || *entry.payload != panic_on, "the test asked for it");
-		position.group = committed.group;
-		position.index = entry.index;
-		position.term = entry.term;
-		if (entry.type == raft::EntryType::Membership) {
-			position.membership = raft::DecodeMembership(*entry.payload).Value();
-		} else if (entry.type == raft::EntryType::Normal) {
-			state.values.push_back(*entry.payload);
+		auto status = ApplyOne(committed);
+		if (!status.IsOk()) {
+			return status;
 		}
 	}
 	return Status::Ok();
+}
+
+Status MemoryStateMachine::ApplyOne(const node::CommittedEntry &committed) {
+	auto &entry = committed.entry;
+	auto &position = state.positions[committed.group];
+	if (entry.index != position.index + 1) {
+		return Status(ErrorCode::Internal,
+		              "index " + std::to_string(entry.index) + " follows " + std::to_string(position.index));
+	}
+	for (auto &need : Needs(committed)) {
+		if (state.positions[need.group].index < need.index) {
+			return Status(ErrorCode::Internal, "'" + *entry.payload + "' was applied before what it needs");
+		}
+	}
+	if (!fail_on.empty() && *entry.payload == fail_on) {
+		return Status(ErrorCode::IoError, "this node cannot apply '" + fail_on + "'");
+	}
+	QUACK_CHECK(panic_on.empty() || *entry.payload != panic_on, "the test asked for it");
+	position.group = committed.group;
+	position.index = entry.index;
+	position.term = entry.term;
+	if (entry.type == raft::EntryType::Membership) {
+		position.membership = raft::DecodeMembership(*entry.payload).Value();
+		return Status::Ok();
+	}
+	if (entry.type == raft::EntryType::NoOp) {
+		return Status::Ok();
+	}
+	state.values.push_back(*entry.payload);
+	std::istringstream words(*entry.payload);
+	std::string verb;
+	node::GroupDefinition group;
+	words >> verb >> group.id >> group.name;
+	if (verb == "create") {
+		group.membership = position.membership;
+		state.groups[group.id] = group;
+		state.groups_version++;
+	} else if (verb == "retire") {
+		state.groups.erase(group.id);
+		state.positions.erase(group.id);
+		state.groups_version++;
+	}
+	return Status::Ok();
+}
+
+std::vector<node::Position> MemoryStateMachine::Needs(const node::CommittedEntry &entry) const {
+	std::vector<node::Position> needs;
+	std::istringstream words(*entry.entry.payload);
+	std::string verb;
+	node::Position need;
+	char colon = 0;
+	words >> verb;
+	while (verb == "after" && words >> need.group >> colon >> need.index) {
+		needs.push_back(need);
+	}
+	return needs;
+}
+
+std::vector<node::GroupDefinition> MemoryStateMachine::Groups() const {
+	std::lock_guard<std::mutex> guard(lock);
+	std::vector<node::GroupDefinition> result;
+	for (auto &entry : state.groups) {
+		result.push_back(entry.second);
+	}
+	return result;
+}
+
+uint64_t MemoryStateMachine::GroupsVersion() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return state.groups_version;
 }
 
 std::vector<node::AppliedPosition> MemoryStateMachine::Applied() const {

@@ -18,6 +18,8 @@ namespace test {
 struct ListState {
 	std::vector<std::string> values;
 	std::map<raft::GroupId, node::AppliedPosition> positions;
+	std::map<raft::GroupId, node::GroupDefinition> groups;
+	uint64_t groups_version = 0;
 
 	std::string Encode() const;
 	//! Corruption when the bytes are not one.
@@ -30,11 +32,16 @@ struct ListDisk {
 	ListState checkpoint;
 };
 
+//! Some payloads mean more than a value: "create 7 name" and "retire 7" (in the root group), and any that begins with
+//! "after 3:12 4:1 " needs these positions of other groups. All are kept as values as well.
 class MemoryStateMachine final : public node::StateMachine {
 public:
 	explicit MemoryStateMachine(std::shared_ptr<ListDisk> disk);
 
 	Status Apply(const std::vector<node::CommittedEntry> &entries) override;
+	std::vector<node::Position> Needs(const node::CommittedEntry &entry) const override;
+	std::vector<node::GroupDefinition> Groups() const override;
+	uint64_t GroupsVersion() const override;
 	std::vector<node::AppliedPosition> Applied() const override;
 	std::vector<node::AppliedPosition> Durable() const override;
 	Status Checkpoint() override;
@@ -52,6 +59,8 @@ public:
 	uint64_t InstallCount() const;
 
 private:
+	Status ApplyOne(const node::CommittedEntry &committed);
+
 	std::shared_ptr<ListDisk> disk;
 	mutable std::mutex lock;
 	std::condition_variable released;

@@ -162,6 +162,16 @@ Result<raft::LogIndex> TestCluster::ReadBarrier(size_t index, MonotonicNs timeou
 	return future.get();
 }
 
+Result<std::vector<node::Position>> TestCluster::ReadBarriers(size_t index, const std::vector<raft::GroupId> &groups,
+                                                              MonotonicNs timeout) {
+	auto promise = std::make_shared<std::promise<Result<std::vector<node::Position>>>>();
+	auto future = promise->get_future();
+	nodes[index]->engine->ReadBarriers(groups, timeout, [promise](Result<std::vector<node::Position>> result) {
+		promise->set_value(std::move(result));
+	});
+	return future.get();
+}
+
 Result<std::string> TestCluster::Transfer(size_t index, const std::string &target, MonotonicNs timeout) {
 	auto promise = std::make_shared<std::promise<Result<std::string>>>();
 	auto future = promise->get_future();

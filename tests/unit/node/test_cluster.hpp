@@ -64,6 +64,8 @@ public:
 	node::ProposeOutcome Propose(size_t node, const std::string &payload, MonotonicNs timeout = PATIENCE,
 	                             raft::GroupId group = raft::ROOT_GROUP);
 	Result<raft::LogIndex> ReadBarrier(size_t node, MonotonicNs timeout = PATIENCE);
+	Result<std::vector<node::Position>> ReadBarriers(size_t node, const std::vector<raft::GroupId> &groups,
+	                                                 MonotonicNs timeout = PATIENCE);
 	//! The name of the leader.
 	Result<std::string> Transfer(size_t node, const std::string &target, MonotonicNs timeout = PATIENCE);
 	Result<std::string> ChangeMember(size_t node, node::MemberAction action, const std::string &name,

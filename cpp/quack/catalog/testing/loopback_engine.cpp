@@ -191,13 +191,13 @@ void LoopbackEngine::Propose(raft::GroupId, SharedBytes payload, MonotonicNs, Pr
 	done(outcome);
 }
 
-void LoopbackEngine::ReadBarrier(raft::GroupId, MonotonicNs, ReadCallback done) {
+void LoopbackEngine::ReadBarriers(const std::vector<raft::GroupId> &, MonotonicNs, PositionsCallback done) {
 	auto kind = TakeFault();
 	if (kind == "unavailable") {
 		done(Status(ErrorCode::Unavailable, "injected: no leader"));
 		return;
 	}
-	done(log->LastIndex());
+	done(std::vector<node::Position> {{raft::ROOT_GROUP, log->LastIndex()}});
 }
 
 Status LoopbackEngine::WaitApplied(raft::GroupId, raft::LogIndex index, MonotonicNs timeout) {

@@ -46,7 +46,7 @@ public:
 	Status Start() override;
 	void Stop(MonotonicNs timeout) override;
 	void Propose(raft::GroupId group, SharedBytes payload, MonotonicNs timeout, ProposeCallback done) override;
-	void ReadBarrier(raft::GroupId group, MonotonicNs timeout, ReadCallback done) override;
+	void ReadBarriers(const std::vector<raft::GroupId> &groups, MonotonicNs timeout, PositionsCallback done) override;
 	Status WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout) override;
 	void TransferLeadership(raft::GroupId group, const std::string &target, MonotonicNs timeout,
 	                        TextCallback done) override;
