@@ -8,6 +8,7 @@
 #include "duckdb/storage/data_table.hpp"
 #include "duckdb/transaction/duck_transaction_manager.hpp"
 #include "quack/catalog/equality_audit.hpp"
+#include "quack/catalog/stream_apply.hpp"
 #include "quack/common/log.hpp"
 
 namespace quack {
@@ -71,6 +72,19 @@ Status ToStatus(const duckdb::ErrorData &error, bool planned_on_current_catalog)
 	}
 }
 
+bool IsOnly(const DecodedEntry &entry, EffectKind kind) {
+	return entry.effects.size() == 1 && entry.effects.front().kind == kind;
+}
+
+//! Entries come from nodes of this cluster: what does not decode is damage, or a bug.
+template <class T>
+T Decoded(Result<T> result) {
+	if (!result.IsOk()) {
+		throw result.GetStatus();
+	}
+	return std::move(result.Value());
+}
+
 bool ChangesRows(const DecodedEntry &entry) {
 	for (auto &effect : entry.effects) {
 		if (effect.kind == EffectKind::DeleteRows || effect.kind == EffectKind::UpdateRows) {
@@ -115,12 +129,14 @@ Result<size_t> Applier::ApplySome(const std::vector<node::CommittedEntry> &entri
 	int conflicts = 0;
 	SystemClock clock;
 	auto start = clock.Now();
+	MonotonicNs longest = 0; // attempt; a large transaction takes long
 	GateScope gate(core.transactions);
 	auto status = DecodeAt(entries, begin);
 	if (!status.IsOk()) {
 		return status;
 	}
 	for (;;) {
+		auto begun = clock.Now();
 		try {
 			if (decoded[begin] && decoded[begin]->header.has_ddl) {
 				AwaitOldSnapshots(*decoded[begin], [&]() { gate.Close(); });
@@ -139,7 +155,9 @@ Result<size_t> Applier::ApplySome(const std::vector<node::CommittedEntry> &entri
 			return failure;
 		} catch (std::exception &exception) {
 			duckdb::ErrorData error(exception);
-			if (Classify(error) != Failure::LocalConflict || clock.Now() - start > EVICTION_LIMIT) {
+			longest = std::max(longest, clock.Now() - begun);
+			if (Classify(error) != Failure::LocalConflict ||
+			    clock.Now() - start > EVICTION_LIMIT + 2 * RESTORE_TABLES * longest) {
 				return Status(ErrorCode::Internal, error.Message());
 			}
 			gate.Close();
@@ -180,7 +198,7 @@ size_t Applier::Attempt(const std::vector<node::CommittedEntry> &entries, size_t
 			break;
 		}
 		ApplyEntry(session, committed, position, staged);
-		if (staged.checksum || staged.has_ddl || staged.data_rows >= BATCH_ROWS_MAX ||
+		if (staged.checksum || staged.has_ddl || staged.is_closed || staged.data_rows >= BATCH_ROWS_MAX ||
 		    staged.bytes >= BATCH_BYTES_MAX || position + 1 - begin >= BATCH_ENTRIES_MAX) {
 			position++;
 			break;
@@ -210,12 +228,12 @@ size_t Applier::Attempt(const std::vector<node::CommittedEntry> &entries, size_t
 }
 
 bool Applier::MustStartTransaction(ApplySession &session, const DecodedEntry &entry, const Staged &staged) const {
-	if (entry.header.has_ddl) {
+	if (entry.header.has_ddl || EndsStreams(entry, staged)) {
 		return true;
 	}
 	for (auto &effect : entry.effects) {
 		if (effect.kind == EffectKind::SequenceState || effect.kind == EffectKind::ReadTable ||
-		    effect.kind == EffectKind::Checksum) {
+		    effect.kind == EffectKind::Checksum || effect.kind == EffectKind::Fragment) {
 			continue;
 		}
 		bool changes = effect.kind != EffectKind::InsertRows;
@@ -268,6 +286,10 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 	if (core.state.outcomes.Find(id) != nullptr || staged.by_request.count(id) != 0) {
 		return; // a repeated attempt: the first one's outcome stands
 	}
+	if (IsOnly(entry, EffectKind::Fragment)) {
+		ApplyFragment(session, committed, entry, staged);
+		return;
+	}
 	CommitOutcome outcome;
 	outcome.request_id = id;
 	outcome.group = committed.group;
@@ -281,38 +303,26 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 	} else if (outcome.status.IsOk() && entry.effects.front().kind == EffectKind::Checksum) {
 		staged.checksum = std::string(entry.effects.front().content);
 		staged.checksum_index = committed.entry.index;
+	} else if (outcome.status.IsOk() && entry.effects.front().kind == EffectKind::StreamDrop) {
+		auto stream = Decoded(DecodeStreamId(entry.effects.front().content));
+		if (auto *open = FindStream(stream, staged)) {
+			EndStream(session, *open, committed.entry.index, staged);
+		}
+	} else if (outcome.status.IsOk() && entry.effects.front().kind == EffectKind::FragmentsEnd) {
+		auto end = Decoded(DecodeFragmentsEnd(entry.effects.front().content));
+		auto *open = FindStream(end.stream, staged);
+		outcome.status = open == nullptr ? StreamIsGone() : open->Check(end);
+		if (outcome.status.IsOk()) {
+			StreamApplier effects(session, entry, *open);
+			Execute(effects, committed, entry, position, staged, outcome);
+		}
 	} else if (outcome.status.IsOk()) {
-		for (auto &effect : entry.effects) {
-			if (effect.kind == EffectKind::ReadTable) {
-				continue;
-			}
-			attempt_objects[effect.object.Key()] = effect.object;
-			for (auto &name : effect.touched) {
-				attempt_objects[name.Key()] = name;
-			}
-		}
 		EffectApplier effects(session, entry);
-		bool touched = false;
-		try {
-			if (!entry.header.has_ddl) {
-				effects.Locate();
-			}
-			touched = true;
-			effects.Execute();
-			staged.data_rows += effects.Rows();
-			Stage(committed, entry, effects.TakeSequenceMoves(), staged);
-		} catch (Rejected &rejected) {
-			if (touched) {
-				throw Stop {position, rejected.status};
-			}
-			outcome.status = rejected.status;
-		} catch (std::exception &exception) {
-			duckdb::ErrorData error(exception);
-			if (Classify(error) != Failure::Deterministic) {
-				throw;
-			}
-			throw Stop {position, ToStatus(error, entry.header.planned_version == core.state.catalog_version)};
-		}
+		Execute(effects, committed, entry, position, staged, outcome);
+	}
+	// The request is decided: whatever else was on its way for it is of no use.
+	for (auto &open : StreamsOf(id, staged)) {
+		EndStream(session, open, committed.entry.index, staged);
 	}
 	staged.rejected += outcome.status.IsOk() ? 0 : 1;
 	bool is_foreign = entry.header.incarnation != core.incarnation;
@@ -323,16 +333,135 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 	staged.bytes += entry.body.size();
 }
 
+//! Rejections found before anything was touched go into `outcome`.
+template <class APPLIER>
+void Applier::Execute(APPLIER &effects, const node::CommittedEntry &committed, const DecodedEntry &entry,
+                      size_t position, Staged &staged, CommitOutcome &outcome) {
+	for (auto &effect : entry.effects) {
+		if (effect.kind == EffectKind::ReadTable || effect.kind == EffectKind::FragmentsEnd) {
+			continue;
+		}
+		attempt_objects[effect.object.Key()] = effect.object;
+		for (auto &name : effect.touched) {
+			attempt_objects[name.Key()] = name;
+		}
+	}
+	bool touched = false;
+	try {
+		if (!entry.header.has_ddl) {
+			effects.Locate();
+		}
+		touched = true;
+		effects.Execute();
+		staged.data_rows += effects.Rows();
+		Stage(committed, entry, effects.TakeSequenceMoves(), staged);
+	} catch (Rejected &rejected) {
+		if (touched) {
+			throw Stop {position, rejected.status};
+		}
+		outcome.status = rejected.status;
+	} catch (std::exception &exception) {
+		duckdb::ErrorData error(exception);
+		if (Classify(error) != Failure::Deterministic) {
+			throw;
+		}
+		throw Stop {position, ToStatus(error, entry.header.planned_version == core.state.catalog_version)};
+	}
+}
+
+//! Null when nothing is held of it.
+const OpenStream *Applier::FindStream(const StreamId &id, const Staged &staged) const {
+	auto fresh = staged.streams.find(id);
+	if (fresh != staged.streams.end()) {
+		return fresh->second ? &*fresh->second : nullptr;
+	}
+	auto known = core.state.streams.find(id);
+	return known == core.state.streams.end() ? nullptr : &known->second;
+}
+
+std::vector<OpenStream> Applier::StreamsOf(const RequestId &request, const Staged &staged) const {
+	std::vector<OpenStream> open;
+	for (auto &stream : staged.streams) {
+		if (stream.second && stream.second->request_id == request) {
+			open.push_back(*stream.second);
+		}
+	}
+	for (auto &stream : core.state.streams) {
+		if (stream.second.request_id == request && staged.streams.count(stream.first) == 0) {
+			open.push_back(stream.second);
+		}
+	}
+	return open;
+}
+
+bool Applier::EndsStreams(const DecodedEntry &entry, const Staged &staged) const {
+	return IsOnly(entry, EffectKind::StreamDrop) ||
+	       (!IsOnly(entry, EffectKind::Fragment) && !StreamsOf(entry.header.request_id, staged).empty());
+}
+
+//! Changes nothing that anybody sees, and has no outcome: the entry that ends the stream decides.
+void Applier::ApplyFragment(ApplySession &session, const node::CommittedEntry &committed, const DecodedEntry &entry,
+                            Staged &staged) {
+	auto fragment = Decoded(DecodeFragment(entry.effects.front().content));
+	OpenStream open;
+	if (auto *known = FindStream(fragment.stream, staged)) {
+		open = *known;
+	} else {
+		// Whether the request was decided before can no longer be told when it is too late.
+		if (!CheckWindow(committed, entry, staged).IsOk()) {
+			return;
+		}
+		open.group = committed.group;
+		open.stream = fragment.stream;
+		open.request_id = entry.header.request_id;
+	}
+	if (open.request_id != entry.header.request_id || open.group != committed.group ||
+	    !open.Take(fragment, committed.entry.index)) {
+		return;
+	}
+	AppendFragment(session, open, fragment);
+	staged.state_rows.push_back(
+	    {committed.entry.index, StateKind::Stream, EncodeStreamId(open.stream), EncodeOpenStream(open)});
+	staged.streams[open.stream] = open;
+	staged.bytes += fragment.bytes.size();
+}
+
+void Applier::EndStream(ApplySession &session, const OpenStream &open, raft::LogIndex index, Staged &staged) {
+	const auto stream = open.stream; // `open` may live in staged.streams
+	DropFragments(session, open);
+	staged.state_rows.push_back({index, StateKind::Stream, EncodeStreamId(stream), std::string()});
+	staged.streams[stream] = std::nullopt;
+	staged.is_closed = true;
+}
+
 raft::LogIndex Applier::ObjectVersion(const std::string &key) const {
 	auto found = core.state.object_versions.find(key);
 	return found == core.state.object_versions.end() ? 0 : found->second;
 }
 
+//! Ok when an earlier attempt of the request would still be remembered.
+Status Applier::CheckWindow(const node::CommittedEntry &committed, const DecodedEntry &entry,
+                            const Staged &staged) const {
+	if (committed.entry.index <= entry.header.base_index + OUTCOME_WINDOW) {
+		return Status::Ok();
+	}
+	if (!entry.effects.empty() && entry.effects.front().kind == EffectKind::FragmentsEnd) {
+		// Checked when the stream began; since then, any outcome of the request would have ended it.
+		auto end = Decoded(DecodeFragmentsEnd(entry.effects.front().content));
+		auto *open = FindStream(end.stream, staged);
+		if (open != nullptr && open->request_id == entry.header.request_id) {
+			return Status::Ok();
+		}
+	}
+	return Status(ErrorCode::OutcomeUnknown,
+	              "the entry reached the log more than " + std::to_string(OUTCOME_WINDOW) +
+	                  " entries after it was proposed; whether an earlier attempt committed is no longer known");
+}
+
 Status Applier::Check(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const {
-	if (committed.entry.index > entry.header.base_index + OUTCOME_WINDOW) {
-		return Status(ErrorCode::OutcomeUnknown,
-		              "the entry reached the log more than " + std::to_string(OUTCOME_WINDOW) +
-		                  " entries after it was proposed; whether an earlier attempt committed is no longer known");
+	auto window = CheckWindow(committed, entry, staged);
+	if (!window.IsOk()) {
+		return window;
 	}
 	// An entry with DDL runs alone, so the staged catalog is the current one.
 	for (auto &effect : entry.effects) {
@@ -439,7 +568,8 @@ void Applier::Stage(const node::CommittedEntry &committed, const DecodedEntry &e
 	}
 	for (auto &effect : entry.effects) {
 		auto key = effect.object.Key();
-		if (effect.kind == EffectKind::SequenceState || effect.kind == EffectKind::ReadTable) {
+		if (effect.kind == EffectKind::SequenceState || effect.kind == EffectKind::ReadTable ||
+		    effect.kind == EffectKind::FragmentsEnd) {
 			continue;
 		}
 		if (effect.kind == EffectKind::Ddl) {
@@ -489,6 +619,13 @@ void Applier::Publish(Staged &staged) {
 		}
 		for (auto &sequence : staged.sequences) {
 			state.sequences[sequence.first] = sequence.second;
+		}
+		for (auto &stream : staged.streams) {
+			if (stream.second) {
+				state.streams[stream.first] = *stream.second;
+			} else {
+				state.streams.erase(stream.first);
+			}
 		}
 		for (auto &change : staged.table_changes) {
 			state.table_changes[change.first] = change.second;

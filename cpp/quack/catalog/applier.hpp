@@ -31,6 +31,10 @@ private:
 		std::unordered_map<std::string, SequenceUsers> sequences;
 		std::map<std::string, raft::LogIndex> table_changes;
 		std::vector<SequenceMove> sequence_moves;
+		//! Null = ended.
+		std::map<StreamId, std::optional<OpenStream>> streams;
+		//! Nothing of a later entry belongs into this transaction.
+		bool is_closed = false;
 		std::vector<std::string> touched;
 		raft::LogIndex catalog_version = 0;
 		bool has_ddl = false;
@@ -58,6 +62,16 @@ private:
 	bool MustStartTransaction(ApplySession &session, const DecodedEntry &entry, const Staged &staged) const;
 	void ApplyEntry(ApplySession &session, const node::CommittedEntry &committed, size_t position, Staged &staged);
 	void ApplyNormal(ApplySession &session, const node::CommittedEntry &committed, size_t position, Staged &staged);
+	const OpenStream *FindStream(const StreamId &id, const Staged &staged) const;
+	std::vector<OpenStream> StreamsOf(const RequestId &request, const Staged &staged) const;
+	void ApplyFragment(ApplySession &session, const node::CommittedEntry &committed, const DecodedEntry &entry,
+	                   Staged &staged);
+	template <class APPLIER>
+	void Execute(APPLIER &effects, const node::CommittedEntry &committed, const DecodedEntry &entry, size_t position,
+	             Staged &staged, CommitOutcome &outcome);
+	void EndStream(ApplySession &session, const OpenStream &open, raft::LogIndex index, Staged &staged);
+	bool EndsStreams(const DecodedEntry &entry, const Staged &staged) const;
+	Status CheckWindow(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const;
 	Status Check(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const;
 	Status CheckReads(const DecodedEntry &entry, const Staged &staged) const;
 	raft::LogIndex LastChange(const std::string &table, const Staged &staged) const;

@@ -27,6 +27,7 @@
 #include "duckdb/transaction/update_info.hpp"
 #include "quack/catalog/chunk_codec.hpp"
 #include "quack/catalog/private_access.hpp"
+#include "quack/common/limits.hpp"
 
 namespace quack {
 namespace catalog {
@@ -89,6 +90,52 @@ private:
 	duckdb::vector<duckdb::LogicalType> types;
 	duckdb::DataChunk chunk;
 };
+
+//! How many rows go into a batch, so that batches stay small however large the rows are.
+class BatchSize {
+public:
+	explicit BatchSize(const ObjectName &table_p) : table(table_p) {
+	}
+
+	idx_t Rows(idx_t left) const {
+		return std::min(rows, left);
+	}
+	//! False when the rows must be encoded again, fewer at a time. `bytes` is that of the larger of old and new rows.
+	bool Fits(size_t bytes, idx_t count) {
+		if (bytes > BATCH_BYTES && count > 1) {
+			rows = std::max<idx_t>(1, count * BATCH_BYTES / bytes);
+			return false;
+		}
+		if (bytes > ROW_BYTES_MAX) {
+			throw duckdb::InvalidInputException("a row of table \"%s\" takes %llu bytes, more than the %llu that one "
+			                                    "row may take; store it in several rows",
+			                                    table.ToString(), idx_t(bytes), idx_t(ROW_BYTES_MAX));
+		}
+		if (bytes < BATCH_BYTES / 4) {
+			rows = std::min<idx_t>(2 * rows, STANDARD_VECTOR_SIZE);
+		}
+		return true;
+	}
+
+private:
+	//! Far below any limit, far above the cost of a batch.
+	static constexpr size_t BATCH_BYTES = 512 * 1024;
+
+	const ObjectName &table;
+	//! A first guess of how many large rows fit.
+	idx_t rows = 64;
+};
+
+std::string EncodeRows(duckdb::DataChunk &chunk, idx_t begin, idx_t count, idx_t columns) {
+	if (begin == 0 && count == chunk.size()) {
+		return EncodeChunk(chunk, columns);
+	}
+	duckdb::DataChunk part;
+	part.InitializeEmpty(chunk.GetTypes());
+	part.Reference(chunk);
+	part.Slice(begin, count);
+	return EncodeChunk(part, columns);
+}
 
 std::vector<uint32_t> AllColumns(duckdb::DataTable &table) {
 	std::vector<uint32_t> columns;
@@ -253,11 +300,17 @@ void Capture::WriteDeletes(TableRows &rows) {
 	RowFetcher fetcher(table, AllColumns(table));
 	duckdb::TransactionData before(duckdb::MAX_TRANSACTION_ID, transaction.view.visibility_bound);
 	std::vector<int64_t> all(rows.deleted.begin(), rows.deleted.end());
-	writer->BeginRows(EffectKind::DeleteRows, NameOf(*rows.table), {});
-	for (size_t start = 0; start < all.size(); start += STANDARD_VECTOR_SIZE) {
-		auto end = std::min<size_t>(all.size(), start + STANDARD_VECTOR_SIZE);
-		std::vector<int64_t> ids(all.begin() + int64_t(start), all.begin() + int64_t(end));
-		writer->AddBatch(ids, fetcher.Fetch(before, ids.data(), ids.size()), ByteView());
+	auto name = NameOf(*rows.table);
+	writer->BeginRows(EffectKind::DeleteRows, name, {});
+	BatchSize batch(name);
+	for (size_t start = 0; start < all.size();) {
+		auto count = batch.Rows(all.size() - start);
+		std::vector<int64_t> ids(all.begin() + int64_t(start), all.begin() + int64_t(start + count));
+		auto old_rows = fetcher.Fetch(before, ids.data(), count);
+		if (batch.Fits(old_rows.size(), count)) {
+			writer->AddBatch(ids, old_rows, ByteView());
+			start += count;
+		}
 	}
 	writer->EndRows();
 }
@@ -271,16 +324,23 @@ void Capture::WriteUpdates(TableRows &rows) {
 	}
 	auto &table = rows.table->GetStorage();
 	duckdb::TransactionData before(duckdb::MAX_TRANSACTION_ID, transaction.view.visibility_bound);
+	auto name = NameOf(*rows.table);
 	for (auto &group : by_columns) {
 		std::vector<uint32_t> columns(group.first.begin(), group.first.end());
 		RowFetcher old_rows(table, AllColumns(table));
 		RowFetcher new_rows(table, columns);
-		writer->BeginRows(EffectKind::UpdateRows, NameOf(*rows.table), columns);
-		for (size_t start = 0; start < group.second.size(); start += STANDARD_VECTOR_SIZE) {
-			auto end = std::min<size_t>(group.second.size(), start + STANDARD_VECTOR_SIZE);
-			std::vector<int64_t> ids(group.second.begin() + int64_t(start), group.second.begin() + int64_t(end));
-			writer->AddBatch(ids, old_rows.Fetch(before, ids.data(), ids.size()),
-			                 new_rows.Fetch(duckdb::TransactionData(transaction), ids.data(), ids.size()));
+		writer->BeginRows(EffectKind::UpdateRows, name, columns);
+		BatchSize batch(name);
+		for (size_t start = 0; start < group.second.size();) {
+			auto count = batch.Rows(group.second.size() - start);
+			std::vector<int64_t> ids(group.second.begin() + int64_t(start),
+			                         group.second.begin() + int64_t(start + count));
+			auto before_rows = old_rows.Fetch(before, ids.data(), count);
+			auto after_rows = new_rows.Fetch(duckdb::TransactionData(transaction), ids.data(), count);
+			if (batch.Fits(std::max(before_rows.size(), after_rows.size()), count)) {
+				writer->AddBatch(ids, before_rows, after_rows);
+				start += count;
+			}
 		}
 		writer->EndRows();
 	}
@@ -302,9 +362,15 @@ void Capture::WriteInserts() {
 		RefuseMetaSchema(name);
 		auto columns = storage->table_ref.get().ColumnCount();
 		writer->BeginRows(EffectKind::InsertRows, name, {});
+		BatchSize batch(name);
 		for (auto &chunk : storage->GetCollection().Chunks(transaction)) {
-			if (chunk.size() > 0) {
-				writer->AddBatch({}, ByteView(), EncodeChunk(chunk, columns));
+			for (idx_t begin = 0; begin < chunk.size();) {
+				auto count = batch.Rows(chunk.size() - begin);
+				auto rows = EncodeRows(chunk, begin, count, columns);
+				if (batch.Fits(rows.size(), count)) {
+					writer->AddBatch({}, ByteView(), rows);
+					begin += count;
+				}
 			}
 		}
 		writer->EndRows();
@@ -480,6 +546,11 @@ void Capture::OnDrop(duckdb::CatalogEntry &dropped) {
 
 void Capture::AddDdl(DdlAction action, CatalogType type, const ObjectName &object, std::vector<ObjectName> touched,
                      ByteView definition, bool builds_index) {
+	if (definition.size() > ROW_BYTES_MAX) {
+		throw duckdb::InvalidInputException("the definition of \"%s\" takes %llu bytes, more than the %llu that one "
+		                                    "may take",
+		                                    object.ToString(), idx_t(definition.size()), idx_t(ROW_BYTES_MAX));
+	}
 	Effect effect;
 	effect.builds_index = builds_index;
 	effect.action = action;

@@ -11,7 +11,6 @@
 #include "duckdb/transaction/local_storage.hpp"
 #include "quack/catalog/chunk_codec.hpp"
 #include "quack/catalog/private_access.hpp"
-#include "quack/catalog/row_locator.hpp"
 
 namespace quack {
 namespace catalog {
@@ -37,6 +36,24 @@ duckdb::QualifiedName QualifiedNameOf(const ObjectName &name) {
 
 } // namespace
 
+RowLocator &SharedLocators::For(const Effect &effect) {
+	auto &named = locators[{effect.kind, effect.object.Key()}];
+	if (!named) {
+		named = std::make_unique<Named>(session, effect.object);
+	}
+	return named->locator;
+}
+
+void EffectApplier::Locate(RowIdQueue &row_ids) {
+	for (auto &effect : entry.effects) {
+		if (effect.kind == EffectKind::DeleteRows || effect.kind == EffectKind::UpdateRows) {
+			for (auto &batch : LocateEffect(effect)) {
+				row_ids.push_back(std::move(batch.row_ids));
+			}
+		}
+	}
+}
+
 void EffectApplier::Locate() {
 	for (auto &effect : entry.effects) {
 		if (effect.kind == EffectKind::DeleteRows || effect.kind == EffectKind::UpdateRows) {
@@ -47,7 +64,8 @@ void EffectApplier::Locate() {
 
 std::vector<EffectApplier::LocatedBatch> EffectApplier::LocateEffect(const Effect &effect) {
 	auto &table = session.Table(effect.object);
-	RowLocator locator(session, table, effect.object);
+	RowLocator own(session, table, effect.object);
+	auto &locator = locators != nullptr ? locators->For(effect) : own;
 	std::vector<LocatedBatch> batches;
 	for (auto &batch : effect.batches) {
 		LocatedBatch found;
@@ -57,6 +75,36 @@ std::vector<EffectApplier::LocatedBatch> EffectApplier::LocateEffect(const Effec
 		batches.push_back(std::move(found));
 	}
 	return batches;
+}
+
+std::vector<EffectApplier::LocatedBatch> EffectApplier::TakeLocated(const Effect &effect) {
+	auto &table = session.Table(effect.object);
+	std::vector<LocatedBatch> batches;
+	for (auto &batch : effect.batches) {
+		LocatedBatch found;
+		found.old_rows = std::make_unique<duckdb::DataChunk>();
+		DecodeChunk(batch.old_rows, table.types, *found.old_rows);
+		if (known_row_ids->empty() || known_row_ids->front().size() != found.old_rows->size()) {
+			throw duckdb::InternalException("apply: a large transaction was not read alike twice");
+		}
+		found.row_ids = std::move(known_row_ids->front());
+		known_row_ids->pop_front();
+		batches.push_back(std::move(found));
+	}
+	return batches;
+}
+
+void EffectApplier::Execute(RowIdQueue &row_ids) {
+	known_row_ids = &row_ids;
+	Execute();
+}
+
+void EffectApplier::ExecuteSequences() {
+	for (auto &effect : entry.effects) {
+		if (effect.kind == EffectKind::SequenceState) {
+			Sequence(effect);
+		}
+	}
 }
 
 void EffectApplier::Execute() {
@@ -69,7 +117,9 @@ void EffectApplier::Execute() {
 		case EffectKind::UpdateRows: {
 			session.FinishAppends();
 			auto found = located.find(&effect);
-			auto batches = found != located.end() ? std::move(found->second) : LocateEffect(effect);
+			auto batches = found != located.end()     ? std::move(found->second)
+			               : known_row_ids != nullptr ? TakeLocated(effect)
+			                                          : LocateEffect(effect);
 			if (effect.kind == EffectKind::DeleteRows) {
 				Delete(effect, batches);
 			} else {
@@ -78,6 +128,9 @@ void EffectApplier::Execute() {
 			break;
 		}
 		case EffectKind::Ddl:
+			if (locators != nullptr) {
+				locators->Clear();
+			}
 			session.ForgetTables();
 			ApplyDdl(session, effect);
 			break;
@@ -86,6 +139,9 @@ void EffectApplier::Execute() {
 			break;
 		case EffectKind::ReadTable:
 		case EffectKind::Checksum:
+		case EffectKind::Fragment:
+		case EffectKind::FragmentsEnd:
+		case EffectKind::StreamDrop:
 			break;
 		}
 	}

@@ -2,7 +2,10 @@
 #pragma once
 
 #include "duckdb/catalog/catalog_entry/sequence_catalog_entry.hpp"
+#include <deque>
+
 #include "quack/catalog/apply_session.hpp"
+#include "quack/catalog/row_locator.hpp"
 
 namespace quack {
 namespace catalog {
@@ -14,16 +17,50 @@ struct SequenceMove {
 	SequenceUse use;
 };
 
+//! The locators of a transaction whose effects come in several frames: a row that one frame used is not another's.
+class SharedLocators {
+public:
+	explicit SharedLocators(ApplySession &session_p) : session(session_p) {
+	}
+	RowLocator &For(const Effect &effect);
+	//! After DDL: tables are other objects.
+	void Clear() {
+		locators.clear();
+	}
+
+private:
+	struct Named {
+		Named(ApplySession &session, const ObjectName &name_p)
+		    : name(name_p), locator(session, session.Table(name_p), name) {
+		}
+		const ObjectName name;
+		RowLocator locator;
+	};
+	ApplySession &session;
+	std::map<std::pair<EffectKind, std::string>, std::unique_ptr<Named>> locators;
+};
+
+//! Row ids of batches in the order in which they are executed.
+using RowIdQueue = std::deque<std::vector<int64_t>>;
+
 class EffectApplier {
 public:
-	EffectApplier(ApplySession &session_p, const DecodedEntry &entry_p) : session(session_p), entry(entry_p) {
+	//! With `locators` the entry is one of several frames.
+	EffectApplier(ApplySession &session_p, const DecodedEntry &entry_p, SharedLocators *locators_p = nullptr)
+	    : session(session_p), entry(entry_p), locators(locators_p) {
 	}
 
 	//! Finds all rows that the entry deletes or updates, changing nothing. Throws Rejected (Conflict). Not for entries
 	//! with DDL: their rows may depend on it.
 	void Locate();
+	//! As Locate, but only remembers where the rows are.
+	void Locate(RowIdQueue &row_ids);
 	//! Throws Rejected, or what DuckDB throws.
 	void Execute();
+	//! Takes the rows of deletes and updates from the front of `row_ids`.
+	void Execute(RowIdQueue &row_ids);
+	//! Sequences only.
+	void ExecuteSequences();
 
 	uint64_t Rows() const {
 		return rows;
@@ -40,6 +77,7 @@ private:
 	};
 
 	std::vector<LocatedBatch> LocateEffect(const Effect &effect);
+	std::vector<LocatedBatch> TakeLocated(const Effect &effect);
 	void Insert(const Effect &effect);
 	void Delete(const Effect &effect, std::vector<LocatedBatch> &batches);
 	void Update(const Effect &effect, std::vector<LocatedBatch> &batches);
@@ -50,6 +88,8 @@ private:
 
 	ApplySession &session;
 	const DecodedEntry &entry;
+	SharedLocators *const locators;
+	RowIdQueue *known_row_ids = nullptr;
 	std::map<const Effect *, std::vector<LocatedBatch>> located;
 	std::vector<SequenceMove> sequence_moves;
 	uint64_t rows = 0;

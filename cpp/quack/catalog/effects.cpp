@@ -1,5 +1,6 @@
 #include "quack/catalog/effects.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "duckdb/common/string_util.hpp"
@@ -13,6 +14,7 @@ namespace {
 constexpr uint8_t FLAG_ZSTD = 1;
 constexpr uint8_t FLAG_DDL = 2;
 constexpr size_t COMPRESS_ABOVE = 4096;
+constexpr size_t FRAME_HEADER_BYTES = 1 + 4 + 8 + 8;
 
 void PutName(ByteWriter &writer, const ObjectName &object) {
 	writer.PutVarint(object.schema.size());
@@ -89,6 +91,9 @@ Status ReadEffects(uint64_t count, DecodedEntry &entry) {
 		case EffectKind::ReadTable:
 			break;
 		case EffectKind::Checksum:
+		case EffectKind::Fragment:
+		case EffectKind::FragmentsEnd:
+		case EffectKind::StreamDrop:
 			effect.content = reader.GetBytes();
 			break;
 		default:
@@ -103,22 +108,36 @@ Status ReadEffects(uint64_t count, DecodedEntry &entry) {
 	return Status::Ok();
 }
 
+//! `stored` as it was compressed, or not. False when it is not what was announced.
+bool Inflate(ByteView stored, bool is_zstd, uint64_t plain_size, std::string &plain) {
+	if (plain_size > ENTRY_BODY_BYTES_MAX) {
+		return false;
+	}
+	if (!is_zstd) {
+		plain = std::string(stored);
+		return plain.size() == plain_size;
+	}
+	plain.resize(plain_size);
+	auto size = duckdb_zstd::ZSTD_decompress(&plain[0], plain_size, stored.data(), stored.size());
+	return duckdb_zstd::ZSTD_isError(size) == 0 && size == plain_size;
+}
+
+//! Empty when compressing does not pay.
+std::string Deflate(ByteView plain) {
+	std::string compressed(duckdb_zstd::ZSTD_compressBound(plain.size()), '\0');
+	auto size = duckdb_zstd::ZSTD_compress(&compressed[0], compressed.size(), plain.data(), plain.size(), 1);
+	auto is_better = duckdb_zstd::ZSTD_isError(size) == 0 && size < plain.size() - plain.size() / 8;
+	compressed.resize(is_better ? size : 0);
+	return compressed;
+}
+
 Status ReadBody(ByteReader &reader, uint8_t flags, DecodedEntry &entry) {
 	auto plain_size = reader.GetVarint();
 	auto stored = reader.GetRaw(reader.Remaining());
-	if (reader.Failed() || plain_size > ENTRY_BODY_BYTES_MAX) {
+	if (reader.Failed()) {
 		return Status(ErrorCode::Corruption, "log entry header is cut short");
 	}
-	if ((flags & FLAG_ZSTD) == 0) {
-		entry.body = std::string(stored);
-	} else {
-		entry.body.resize(plain_size);
-		auto size = duckdb_zstd::ZSTD_decompress(&entry.body[0], plain_size, stored.data(), stored.size());
-		if (duckdb_zstd::ZSTD_isError(size) != 0 || size != plain_size) {
-			return Status(ErrorCode::Corruption, "log entry body does not decompress to its announced size");
-		}
-	}
-	if (entry.body.size() != plain_size) {
+	if (!Inflate(stored, (flags & FLAG_ZSTD) != 0, plain_size, entry.body)) {
 		return Status(ErrorCode::Corruption, "log entry body has another size than announced");
 	}
 	return Status::Ok();
@@ -144,19 +163,45 @@ std::string ObjectName::ToString() const {
 	return text + name;
 }
 
-void EffectWriter::BeginRows(EffectKind kind, const ObjectName &table, const std::vector<uint32_t> &columns) {
-	ByteWriter writer(body);
-	writer.PutU8(uint8_t(kind));
-	PutName(writer, table);
-	writer.PutVarint(columns.size());
-	for (auto column : columns) {
+void EffectWriter::PutRowsHead(Body &body) const {
+	ByteWriter writer(body.bytes);
+	writer.PutU8(uint8_t(open_kind));
+	PutName(writer, open_table);
+	writer.PutVarint(open_columns.size());
+	for (auto column : open_columns) {
 		writer.PutVarint(column);
 	}
-	count++;
+	body.count++;
+}
+
+//! Rows without a batch.
+void EffectWriter::Summarize(EffectKind kind, const ObjectName &object) {
+	if (!summarized.emplace(kind, object.Key()).second) {
+		return;
+	}
+	ByteWriter writer(summary.bytes);
+	writer.PutU8(uint8_t(kind));
+	PutName(writer, object);
+	writer.PutVarint(0);
+	writer.PutU8(0);
+	summary.count++;
+}
+
+void EffectWriter::BeginRows(EffectKind kind, const ObjectName &table, const std::vector<uint32_t> &columns) {
+	open_kind = kind;
+	open_table = table;
+	open_columns = columns;
+	Summarize(kind, table);
+	PutRowsHead(rows);
 }
 
 void EffectWriter::AddBatch(const std::vector<int64_t> &row_ids, ByteView old_rows, ByteView new_rows) {
-	ByteWriter writer(body);
+	if (rows.bytes.size() > split_bytes) {
+		EndRows();
+		CutFrame();
+		PutRowsHead(rows);
+	}
+	ByteWriter writer(rows.bytes);
 	writer.PutU8(1);
 	writer.PutVarint(row_ids.size() * 8);
 	for (auto row_id : row_ids) {
@@ -167,11 +212,13 @@ void EffectWriter::AddBatch(const std::vector<int64_t> &row_ids, ByteView old_ro
 }
 
 void EffectWriter::EndRows() {
-	ByteWriter(body).PutU8(0);
+	ByteWriter(rows.bytes).PutU8(0);
 }
 
-void EffectWriter::AddDdl(const Effect &effect) {
-	ByteWriter writer(body);
+namespace {
+
+void PutDdl(std::string &out, const Effect &effect, ByteView definition) {
+	ByteWriter writer(out);
 	writer.PutU8(uint8_t(EffectKind::Ddl));
 	PutName(writer, effect.object);
 	writer.PutU8(uint8_t(effect.action));
@@ -185,61 +232,167 @@ void EffectWriter::AddDdl(const Effect &effect) {
 	for (auto &schema : effect.search_path) {
 		PutName(writer, ObjectName {schema, std::string()});
 	}
-	writer.PutBytes(effect.definition);
-	count++;
+	writer.PutBytes(definition);
+}
+
+} // namespace
+
+void EffectWriter::AddDdl(const Effect &effect) {
+	if (rows.bytes.size() > split_bytes) {
+		CutFrame();
+	}
+	PutDdl(rows.bytes, effect, effect.definition);
+	PutDdl(summary.bytes, effect, ByteView());
+	rows.count++;
+	summary.count++;
 	has_ddl = true;
 }
 
 void EffectWriter::AddSequence(const ObjectName &sequence, const SequenceUse &use) {
-	ByteWriter writer(body);
+	ByteWriter writer(rest.bytes);
 	writer.PutU8(uint8_t(EffectKind::SequenceState));
 	PutName(writer, sequence);
 	writer.PutU64(use.usage_count);
 	writer.PutU64(uint64_t(use.counter));
 	writer.PutU8(use.has_last_value ? 1 : 0);
 	writer.PutU64(uint64_t(use.last_value));
-	count++;
+	rest.count++;
 }
 
 void EffectWriter::AddRead(const ObjectName &table) {
-	ByteWriter writer(body);
+	ByteWriter writer(rest.bytes);
 	writer.PutU8(uint8_t(EffectKind::ReadTable));
 	PutName(writer, table);
-	count++;
+	rest.count++;
+}
+
+void EffectWriter::AddContent(EffectKind kind, ByteView content, uint16_t needs_version) {
+	ByteWriter writer(rest.bytes);
+	writer.PutU8(uint8_t(kind));
+	PutName(writer, ObjectName());
+	writer.PutBytes(content);
+	rest.count++;
+	version = std::max(version, needs_version);
 }
 
 void EffectWriter::AddChecksum(ByteView content) {
-	ByteWriter writer(body);
-	writer.PutU8(uint8_t(EffectKind::Checksum));
-	PutName(writer, ObjectName());
-	writer.PutBytes(content);
-	count++;
-	version = 2;
+	AddContent(EffectKind::Checksum, content, 2);
+}
+
+void EffectWriter::AddFragment(const Fragment &fragment) {
+	AddContent(EffectKind::Fragment, EncodeFragment(fragment), 3);
+	is_compressed = true;
+}
+
+void EffectWriter::AddStreamDrop(const StreamId &stream) {
+	AddContent(EffectKind::StreamDrop, EncodeStreamId(stream), 3);
+}
+
+void EffectWriter::CutFrame() {
+	auto compressed = Deflate(rows.bytes);
+	auto &stored = compressed.empty() ? rows.bytes : compressed;
+	std::string header;
+	ByteWriter writer(header);
+	writer.PutU8(compressed.empty() ? 0 : FLAG_ZSTD);
+	writer.PutU32(rows.count);
+	writer.PutU64(rows.bytes.size());
+	writer.PutU64(stored.size());
+	sink(header);
+	sink(stored);
+	rows = Body();
+	is_split = true;
+}
+
+void EffectWriter::FinishFrames() {
+	if (rows.count > 0) {
+		CutFrame();
+	}
 }
 
 std::string EffectWriter::Finish(const EntryHeader &header) const {
+	QUACK_CHECK(!IsSplit(), "a stream ends with its FragmentsEnd");
+	Body body = rows;
+	body.bytes += rest.bytes;
+	body.count += rest.count;
+	return Assemble(header, body);
+}
+
+std::string EffectWriter::Finish(const EntryHeader &header, const FragmentsEnd &end) const {
+	QUACK_CHECK(is_split && rows.count == 0, "all frames were cut");
+	EffectWriter first;
+	first.AddContent(EffectKind::FragmentsEnd, EncodeFragmentsEnd(end), 3);
+	first.has_ddl = has_ddl;
+	Body body = first.rest;
+	body.bytes += summary.bytes + rest.bytes;
+	body.count += summary.count + rest.count;
+	return first.Assemble(header, body);
+}
+
+std::string EffectWriter::Assemble(const EntryHeader &header, const Body &body) const {
 	std::string compressed;
-	bool use_compressed = false;
-	if (body.size() > COMPRESS_ABOVE) {
-		compressed.resize(duckdb_zstd::ZSTD_compressBound(body.size()));
-		auto size = duckdb_zstd::ZSTD_compress(&compressed[0], compressed.size(), body.data(), body.size(), 1);
-		use_compressed = duckdb_zstd::ZSTD_isError(size) == 0 && size < body.size() - body.size() / 8;
-		compressed.resize(use_compressed ? size : 0);
+	if (body.bytes.size() > COMPRESS_ABOVE && !is_compressed) {
+		compressed = Deflate(body.bytes);
 	}
+	auto &stored = compressed.empty() ? body.bytes : compressed;
 	std::string payload;
-	payload.reserve(64 + (use_compressed ? compressed.size() : body.size()));
+	payload.reserve(80 + stored.size());
 	ByteWriter writer(payload);
 	writer.PutU16(version);
-	writer.PutU8(uint8_t((use_compressed ? FLAG_ZSTD : 0) | (has_ddl ? FLAG_DDL : 0)));
+	writer.PutU8(uint8_t((compressed.empty() ? 0 : FLAG_ZSTD) | (has_ddl ? FLAG_DDL : 0)));
 	writer.PutRaw(ByteView(reinterpret_cast<const char *>(header.request_id.data()), header.request_id.size()));
 	writer.PutU64(header.incarnation);
 	writer.PutU64(header.planned_version);
 	writer.PutU64(header.snapshot_index);
 	writer.PutU64(header.base_index);
-	writer.PutVarint(count);
-	writer.PutVarint(body.size());
-	writer.PutRaw(use_compressed ? ByteView(compressed) : ByteView(body));
+	writer.PutVarint(body.count);
+	writer.PutVarint(body.bytes.size());
+	writer.PutRaw(stored);
 	return payload;
+}
+
+bool FrameReader::Fill(size_t size) {
+	while (buffer.size() - offset < size) {
+		auto piece = next();
+		if (piece.empty()) {
+			return false;
+		}
+		buffer.erase(0, offset);
+		offset = 0;
+		buffer += piece;
+	}
+	return true;
+}
+
+Result<std::unique_ptr<DecodedEntry>> FrameReader::Next() {
+	if (!Fill(1)) {
+		return std::unique_ptr<DecodedEntry>();
+	}
+	const Status damaged(ErrorCode::Corruption, "a frame of a large transaction does not decode");
+	if (!Fill(FRAME_HEADER_BYTES)) {
+		return damaged;
+	}
+	ByteReader reader(ByteView(buffer).substr(offset, FRAME_HEADER_BYTES));
+	auto flags = reader.GetU8();
+	auto count = reader.GetU32();
+	auto plain_size = reader.GetU64();
+	auto stored_size = reader.GetU64();
+	if (flags > FLAG_ZSTD || plain_size > ENTRY_BODY_BYTES_MAX || stored_size > plain_size) {
+		return damaged;
+	}
+	offset += FRAME_HEADER_BYTES;
+	if (!Fill(stored_size)) {
+		return damaged;
+	}
+	auto entry = std::make_unique<DecodedEntry>();
+	if (!Inflate(ByteView(buffer).substr(offset, stored_size), flags == FLAG_ZSTD, plain_size, entry->body)) {
+		return damaged;
+	}
+	offset += stored_size;
+	auto status = ReadEffects(count, *entry);
+	if (!status.IsOk()) {
+		return status;
+	}
+	return entry;
 }
 
 Result<std::unique_ptr<DecodedEntry>> DecodeEntry(ByteView payload) {

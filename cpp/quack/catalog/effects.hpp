@@ -1,18 +1,31 @@
-//! The payload of a log entry: what one transaction did, as typed changes in execution order. Format version 2:
+//! The payload of a log entry: what one transaction did, as typed changes in execution order. Format version 3:
 //!
 //!   u16 format version | u8 flags (1 = body is zstd, 2 = has DDL) | 16 bytes request id | u64 incarnation
 //!   | u64 planned version | u64 snapshot index | u64 base index | varint effect count | varint plain body size | body
 //!
-//! An entry without a Checksum effect, which version 1 does not know, carries version 1.
+//! An entry carries the lowest version that knows all its effects: Checksum came with 2; Fragment, FragmentsEnd and
+//! StreamDrop with 3.
 //!
 //! Body, per effect: u8 kind | object name | kind-specific part. Little-endian throughout (common/bytes.hpp). Rows are
 //! DuckDB vectors in its binary serialization (chunk_codec.hpp), without types: these follow from the table's
 //! definition at the planned version.
+//!
+//! The effects of a transaction that is too large for one entry are a stream of frames, each a body of its own, whose
+//! bytes travel in Fragment entries (fragments.hpp):
+//!
+//!   u8 flags (1 = zstd) | u32 effect count | u64 plain size | u64 stored size | body
+//!
+//! The entry that ends the stream holds FragmentsEnd, then for each object what kinds of changes the frames make to it
+//! (effects without rows and definitions, for the checks before anything is executed), then sequences and reads.
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "quack/catalog/fragments.hpp"
 #include "quack/catalog/replicated_database.hpp"
 #include "quack/common/bytes.hpp"
 #include "quack/common/status.hpp"
@@ -21,7 +34,7 @@ namespace quack {
 namespace catalog {
 
 //! The newest; all older ones are read. An entry carries the lowest version that knows all its effects.
-constexpr uint16_t ENTRY_FORMAT_VERSION = 2;
+constexpr uint16_t ENTRY_FORMAT_VERSION = 3;
 
 //! ReadTable changes nothing: the entry must be rejected when the table was changed after the transaction's snapshot;
 //! an empty name means any table. Checksum changes nothing either: without content it marks the place in the log at
@@ -33,7 +46,10 @@ enum class EffectKind : uint8_t {
 	Ddl = 4,
 	SequenceState = 5,
 	ReadTable = 6,
-	Checksum = 7
+	Checksum = 7,
+	Fragment = 8,     //! the only effect of its entry, which has no outcome; content: fragments.hpp
+	FragmentsEnd = 9, //! the first effect of its entry; content: fragments.hpp
+	StreamDrop = 10   //! the only effect of its entry; content: the id of a stream that nobody will end
 };
 enum class DdlAction : uint8_t { Create = 1, Alter = 2, Drop = 3 };
 
@@ -80,7 +96,7 @@ struct Effect {
 	//! Schemas that unqualified names in the definition were looked up in, in order.
 	std::vector<std::vector<std::string>> search_path;
 	SequenceUse sequence;
-	//! Checksum.
+	//! Checksum, Fragment, FragmentsEnd, StreamDrop.
 	ByteView content;
 };
 
@@ -103,40 +119,93 @@ struct DecodedEntry {
 	std::string body;
 };
 
-//! Builds the body. Usage: BeginRows, AddBatch..., EndRows; or one of the other two.
+//! Takes frames as they are cut. Throws what stops the writer.
+using FrameSink = std::function<void(ByteView frame)>;
+
+//! Builds the body. Usage: BeginRows, AddBatch..., EndRows; or one of the others.
 class EffectWriter {
 public:
+	//! Never splits.
+	EffectWriter() = default;
+	//! As soon as rows and DDL take more than `split_bytes`, they go to the sink, in frames of about that size.
+	EffectWriter(size_t split_bytes_p, FrameSink sink_p) : split_bytes(split_bytes_p), sink(std::move(sink_p)) {
+	}
+
 	void BeginRows(EffectKind kind, const ObjectName &table, const std::vector<uint32_t> &columns);
 	void AddBatch(const std::vector<int64_t> &row_ids, ByteView old_rows, ByteView new_rows);
 	void EndRows();
 	//! Takes the parts of `effect` that belong to a DDL action.
 	void AddDdl(const Effect &effect);
+	//! Sequences and reads come after all rows and DDL.
 	void AddSequence(const ObjectName &sequence, const SequenceUse &use);
 	void AddRead(const ObjectName &table);
 	void AddChecksum(ByteView content);
+	void AddFragment(const Fragment &fragment);
+	void AddStreamDrop(const StreamId &stream);
 
 	uint32_t Count() const {
-		return count;
+		return rows.count + rest.count + summary.count;
 	}
-	bool HasDdl() const {
-		return has_ddl;
+	//! It is too large for one entry: FinishFrames comes before Finish, which needs the end of the stream.
+	bool IsSplit() const {
+		return is_split || rows.bytes.size() > split_bytes;
 	}
-	//! Bytes so far.
-	size_t Size() const {
-		return body.size();
-	}
+	//! Cuts the last frame.
+	void FinishFrames();
 	//! The finished payload; compressed above 4 KiB when that saves at least an eighth.
 	std::string Finish(const EntryHeader &header) const;
+	//! Of a writer that split.
+	std::string Finish(const EntryHeader &header, const FragmentsEnd &end) const;
 
 private:
-	std::string body;
-	uint32_t count = 0;
+	struct Body {
+		std::string bytes;
+		uint32_t count = 0;
+	};
+	void PutRowsHead(Body &body) const;
+	void AddContent(EffectKind kind, ByteView content, uint16_t needs_version);
+	void Summarize(EffectKind kind, const ObjectName &object);
+	void CutFrame();
+	std::string Assemble(const EntryHeader &header, const Body &body) const;
+
+	const size_t split_bytes = SIZE_MAX;
+	const FrameSink sink;
+	Body rows; //! rows and DDL that are in no frame yet
+	Body rest;
+	Body summary; //! what rows and DDL change, without their content
+	std::set<std::pair<EffectKind, std::string>> summarized;
+	//! The effect whose batches are being added.
+	EffectKind open_kind = EffectKind::InsertRows;
+	ObjectName open_table;
+	std::vector<uint32_t> open_columns;
+	bool is_split = false;
 	bool has_ddl = false;
+	bool is_compressed = false;
 	uint16_t version = 1;
 };
 
 //! Corruption or Incompatible. The views of the result point into its own body.
 Result<std::unique_ptr<DecodedEntry>> DecodeEntry(ByteView payload);
+
+//! Reads the frames of a stream.
+class FrameReader {
+public:
+	//! The bytes that follow, in pieces; empty = the end. Throws what stops the reader.
+	using NextPiece = std::function<std::string()>;
+	explicit FrameReader(NextPiece next_p) : next(std::move(next_p)) {
+	}
+
+	//! Its header is not set; null = the end of the stream. Corruption. Holds one frame and one piece in memory.
+	Result<std::unique_ptr<DecodedEntry>> Next();
+
+private:
+	//! False when the stream ends before `size` bytes are there.
+	bool Fill(size_t size);
+
+	NextPiece next;
+	std::string buffer;
+	size_t offset = 0;
+};
 
 //! The row ids of a batch.
 std::vector<int64_t> DecodeRowIds(ByteView bytes);

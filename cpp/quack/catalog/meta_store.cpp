@@ -29,6 +29,10 @@ void AppendRows(ApplySession &session, const ObjectName &name, size_t count,
 	}
 }
 
+std::string StreamTable(const OpenStream &open, uint32_t number) {
+	return "stream_" + StreamIdToString(open.stream) + "_" + std::to_string(number);
+}
+
 raft::LogIndex DecodeIndex(const std::string &value) {
 	return ByteReader(value).GetU64();
 }
@@ -102,6 +106,16 @@ void LoadStateRow(StateKind kind, const std::string &name, const std::string &va
 		loaded.state.table_changes[name] = DecodeIndex(value);
 		loaded.state.last_change = std::max(loaded.state.last_change, DecodeIndex(value));
 		break;
+	case StateKind::Stream: {
+		auto open = DecodeOpenStream(value);
+		auto id = DecodeStreamId(name);
+		if (open.IsOk()) {
+			loaded.state.streams[open.Value().stream] = open.Value();
+		} else if (id.IsOk()) {
+			loaded.state.streams.erase(id.Value());
+		}
+		break;
+	}
 	}
 }
 
@@ -157,6 +171,46 @@ void AppendStateRows(ApplySession &session, const std::vector<StateRow> &rows) {
 	});
 }
 
+void AppendFragment(ApplySession &session, const OpenStream &open, const Fragment &fragment) {
+	auto name = StreamTable(open, open.tables - 1);
+	if (open.last_table_bytes == fragment.bytes.size()) {
+		session.ForgetTables();
+		QueryRows(session.GetConnection(), "CREATE TABLE cp.__quack." + name + "(sequence UINTEGER, bytes BLOB)");
+	}
+	try {
+		AppendRows(session, {{META_SCHEMA}, name}, 1, [&](size_t) {
+			return std::vector<duckdb::Value> {duckdb::Value::UINTEGER(fragment.sequence),
+			                                   duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(
+			                                                           fragment.bytes.data()),
+			                                                       fragment.bytes.size())};
+		});
+	} catch (Rejected &) {
+		throw Status(ErrorCode::Corruption, "table __quack." + name + " is missing");
+	}
+}
+
+std::vector<std::string> ReadFragments(ApplySession &session, const OpenStream &open, uint32_t table) {
+	auto name = StreamTable(open, table);
+	try {
+		session.Table({{META_SCHEMA}, name});
+	} catch (Rejected &) {
+		throw Status(ErrorCode::Corruption, "table __quack." + name + " is missing");
+	}
+	std::vector<std::string> fragments;
+	for (auto &row :
+	     QueryRows(session.GetConnection(), "SELECT bytes FROM cp.__quack." + name + " ORDER BY sequence")) {
+		fragments.push_back(duckdb::StringValue::Get(row[0]));
+	}
+	return fragments;
+}
+
+void DropFragments(ApplySession &session, const OpenStream &open) {
+	session.ForgetTables();
+	for (uint32_t table = 0; table < open.tables; table++) {
+		QueryRows(session.GetConnection(), "DROP TABLE IF EXISTS cp.__quack." + StreamTable(open, table));
+	}
+}
+
 void CreateMetaTables(ReplicaCore &core) {
 	ApplySession session(core);
 	auto &connection = session.GetConnection();
@@ -209,6 +263,8 @@ void CompactMeta(ReplicaCore &core) {
 	QueryRows(connection,
 	          "DELETE FROM cp.__quack.state WHERE idx < (SELECT max(n.idx) FROM cp.__quack.state n WHERE n.kind = "
 	          "state.kind AND n.name = state.name)");
+	QueryRows(connection, "DELETE FROM cp.__quack.state WHERE kind = " +
+	                          std::to_string(static_cast<int>(StateKind::Stream)) + " AND value = ''::BLOB");
 	session.Commit();
 }
 

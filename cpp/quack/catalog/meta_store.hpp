@@ -3,6 +3,7 @@
 //!
 //!   entries(group_id, idx, term, request_id, code, message)   one row per log entry; largest idx = applied vector
 //!   state(idx, kind, name, value)                             newest row per (kind, name) counts
+//!   stream_<id>_<n>(sequence, bytes)                          fragments of a large transaction that has not ended
 #pragma once
 
 #include "quack/catalog/apply_session.hpp"
@@ -28,7 +29,8 @@ enum class StateKind : uint8_t {
 	CatalogVersion = 3,
 	Object = 4,
 	Sequence = 5,
-	TableChange = 6
+	TableChange = 6,
+	Stream = 7 //! by stream id; an empty value = it has ended
 };
 
 struct StateRow {
@@ -40,6 +42,13 @@ struct StateRow {
 
 void AppendEntryRows(ApplySession &session, const std::vector<EntryRow> &rows);
 void AppendStateRows(ApplySession &session, const std::vector<StateRow> &rows);
+
+//! Into the newest table of the stream, which is made when this is its first fragment. Throws Status, or what DuckDB
+//! throws.
+void AppendFragment(ApplySession &session, const OpenStream &open, const Fragment &fragment);
+//! The fragments in table `table` of the stream, in order. Throws Status, or what DuckDB throws.
+std::vector<std::string> ReadFragments(ApplySession &session, const OpenStream &open, uint32_t table);
+void DropFragments(ApplySession &session, const OpenStream &open);
 
 std::string EncodeIndex(raft::LogIndex index);
 std::string EncodeSequenceUsers(const SequenceUsers &users);

@@ -72,11 +72,8 @@ public:
 
 	CommitOutcome Run() {
 		// The request may have been applied in an earlier life of its session.
-		{
-			std::lock_guard<std::mutex> guard(core.state_lock);
-			if (auto *known = core.state.outcomes.Find(outcome.request_id)) {
-				return *known;
-			}
+		if (auto known = KnownOutcome(core, outcome.request_id)) {
+			return *known;
 		}
 		while (!finished) {
 			Attempt();
@@ -319,6 +316,12 @@ void ReplicaCore::DeliverOutcomes(const std::vector<CommitOutcome> &outcomes) {
 CommitOutcome ProposeAndWait(ReplicaCore &core, const RequestId &id, SharedBytes payload, MonotonicNs deadline,
                              std::function<bool()> interrupted) {
 	return ProposalLoop(core, id, std::move(payload), deadline, std::move(interrupted)).Run();
+}
+
+std::optional<CommitOutcome> KnownOutcome(const ReplicaCore &core, const RequestId &id) {
+	std::lock_guard<std::mutex> guard(core.state_lock);
+	auto *found = core.state.outcomes.Find(id);
+	return found == nullptr ? std::nullopt : std::optional<CommitOutcome>(*found);
 }
 
 void WaitForConsistency(ReplicaCore &core, duckdb::ClientContext &context) {

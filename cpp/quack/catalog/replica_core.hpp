@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "duckdb.hpp"
+#include "quack/catalog/fragments.hpp"
 #include "quack/catalog/outcome_window.hpp"
 #include "quack/catalog/replicated_database.hpp"
 #include "quack/catalog/transaction_registry.hpp"
@@ -74,6 +75,8 @@ struct ReplicatedState {
 	//! Root index of the last entry that changed rows or definition of a table, by ObjectName::Key; and of any table.
 	std::unordered_map<std::string, raft::LogIndex> table_changes;
 	raft::LogIndex last_change = 0;
+	//! Large transactions that have not ended.
+	std::map<StreamId, OpenStream> streams;
 };
 
 class EqualityAudit;
@@ -135,6 +138,9 @@ struct ReplicaCore {
 //! short while to become known.
 CommitOutcome ProposeAndWait(ReplicaCore &core, const RequestId &id, SharedBytes payload, MonotonicNs deadline,
                              std::function<bool()> interrupted);
+
+//! What became of a request, if it is remembered.
+std::optional<CommitOutcome> KnownOutcome(const ReplicaCore &core, const RequestId &id);
 
 //! Fulfils the session's consistency before a snapshot is taken; throws TransactionException naming the group and the
 //! reason when that is not possible in time.

@@ -16,6 +16,7 @@
 #include "quack/catalog/equality_audit.hpp"
 #include "quack/catalog/meta_store.hpp"
 #include "quack/catalog/replicated_catalog.hpp"
+#include "quack/catalog/stream_sweeper.hpp"
 #include "quack/common/log.hpp"
 
 namespace quack {
@@ -33,8 +34,8 @@ std::vector<node::AppliedPosition> Values(const std::map<raft::GroupId, node::Ap
 } // namespace
 
 ReplicatedDatabase::ReplicatedDatabase(std::shared_ptr<ReplicaCore> core_p)
-    : core(std::move(core_p)), applier(std::make_unique<Applier>(*core)),
-      audit(std::make_unique<EqualityAudit>(*core)) {
+    : core(std::move(core_p)), applier(std::make_unique<Applier>(*core)), audit(std::make_unique<EqualityAudit>(*core)),
+      sweeper(std::make_unique<StreamSweeper>(*core)) {
 	core->audit = audit.get();
 }
 
@@ -60,7 +61,9 @@ void ReplicatedDatabase::SetEngine(node::ConsensusEngine *engine) {
 	core->engine = engine;
 	if (engine != nullptr) {
 		audit->Start();
+		sweeper->Start();
 	} else {
+		sweeper->Stop();
 		audit->Stop();
 	}
 }
@@ -70,6 +73,7 @@ void ReplicatedDatabase::Close() {
 		return;
 	}
 	core->engine = nullptr;
+	sweeper->Stop();
 	audit->Stop();
 	auto status = WriteCheckpoint(*core);
 	if (!status.IsOk()) {
@@ -138,9 +142,7 @@ void ReplicatedDatabase::StopAudit() {
 }
 
 std::optional<CommitOutcome> ReplicatedDatabase::Outcome(const RequestId &id) const {
-	std::lock_guard<std::mutex> guard(core->state_lock);
-	auto *found = core->state.outcomes.Find(id);
-	return found == nullptr ? std::nullopt : std::optional<CommitOutcome>(*found);
+	return KnownOutcome(*core, id);
 }
 
 CommitOutcome ReplicatedDatabase::ResolveOutcome(const RequestId &id, raft::LogIndex base, MonotonicNs deadline) {
@@ -169,6 +171,13 @@ ReplicaStatistics ReplicatedDatabase::Statistics() const {
 	statistics.checkpoint_last_ms = core->checkpoint_last_ms;
 	statistics.checkpoint_max_ms = core->checkpoint_max_ms;
 	statistics.checkpoints_postponed = core->checkpoints_postponed;
+	{
+		std::lock_guard<std::mutex> guard(core->state_lock);
+		for (auto &open : core->state.streams) {
+			statistics.open_streams++;
+			statistics.open_stream_bytes += open.second.bytes;
+		}
+	}
 	std::lock_guard<std::mutex> guard(core->waiters_lock);
 	statistics.waiting_commits = core->waiters.size();
 	return statistics;

@@ -95,6 +95,8 @@ public:
 	void RaiseFloor(raft::GroupId group, raft::LogIndex index);
 
 	Consistency GetConsistency() const;
+	//! False when each operation has the default.
+	bool HasDeadline() const;
 	//! The end of an operation that starts now.
 	MonotonicNs OperationDeadline() const;
 	std::map<raft::GroupId, raft::LogIndex> Floor() const;
@@ -156,6 +158,10 @@ struct ReplicaOptions {
 	//! Called on the apply thread with the reason, before the node is latched because its state is wrong: from now on
 	//! the catalog file must not be trusted. May be empty.
 	std::function<void(const std::string &)> on_divergence;
+	//! Rows and DDL of a transaction that take more than this travel in fragments (fragments.hpp).
+	size_t split_bytes = 8 * 1024 * 1024;
+	//! A large transaction to which nothing was added for this long is given up.
+	MonotonicNs stream_patience = 60 * NS_PER_SECOND;
 	//! DuckDB cannot checkpoint past an open writer, nor past an open reader that is older than a committed update. A
 	//! checkpoint that meets one is postponed; it aborts writers, respectively any transaction of `cp`, that were open
 	//! for this long.
@@ -186,11 +192,14 @@ struct ReplicaStatistics {
 	uint64_t checkpoint_max_ms = 0;
 	uint64_t checkpoints_postponed = 0;
 	uint64_t waiting_commits = 0; //! sessions that wait for their entry now
+	uint64_t open_streams = 0;    //! large transactions of any node that have not ended
+	uint64_t open_stream_bytes = 0;
 };
 
 struct ReplicaCore;
 class Applier;
 class EqualityAudit;
+class StreamSweeper;
 
 //! Threads: see node::StateMachine; everything else from any thread. The DatabaseInstance outlives it.
 class ReplicatedDatabase final : public node::StateMachine {
@@ -244,6 +253,7 @@ private:
 	std::shared_ptr<ReplicaCore> core;
 	std::unique_ptr<Applier> applier;
 	std::unique_ptr<EqualityAudit> audit;
+	std::unique_ptr<StreamSweeper> sweeper;
 };
 
 } // namespace catalog

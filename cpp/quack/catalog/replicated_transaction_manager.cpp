@@ -7,6 +7,7 @@
 #include "duckdb/transaction/duck_transaction.hpp"
 #include "duckdb/transaction/meta_transaction.hpp"
 #include "quack/catalog/capture.hpp"
+#include "quack/catalog/fragment_sender.hpp"
 #include "quack/catalog/read_set.hpp"
 #include "quack/common/limits.hpp"
 
@@ -16,6 +17,20 @@ namespace {
 
 duckdb::ErrorData ToError(const CommitOutcome &outcome) {
 	return duckdb::ErrorData(duckdb::ExceptionType::TRANSACTION, CommitErrorText(outcome));
+}
+
+//! What a session without a deadline of its own expects of the slowest node that executes a large transaction.
+constexpr uint64_t APPLY_BYTES_PER_SECOND = 1024 * 1024;
+
+std::string SpoolDirectory(const std::string &catalog_path) {
+	auto end = catalog_path.find_last_of('/');
+	return end == std::string::npos ? "." : catalog_path.substr(0, end + 1);
+}
+
+Status CaptureFailure(const duckdb::ErrorData &error) {
+	auto is_callers =
+	    error.Type() == duckdb::ExceptionType::PERMISSION || error.Type() == duckdb::ExceptionType::INVALID_INPUT;
+	return Status(is_callers ? ErrorCode::InvalidArgument : ErrorCode::NotSupported, error.RawMessage());
 }
 
 } // namespace
@@ -105,8 +120,16 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 		return Fail(context, transaction, open.doomed);
 	}
 	auto &session = SessionState::Get(context);
-	EffectWriter effects;
+	SpoolFile spool(SpoolDirectory(core->options.path));
+	EffectWriter effects(core->options.split_bytes, [&](ByteView frame) {
+		auto status = spool.Append(frame);
+		if (!status.IsOk()) {
+			throw Status(status.Code(), (status.Code() == ErrorCode::DiskFull ? "no space on " : "on ") +
+			                                core->options.node_id + ": " + status.Message());
+		}
+	});
 	std::string payload;
+	FragmentPlan plan;
 	EntryHeader header;
 	try {
 		Capture(transaction).Run(effects);
@@ -127,28 +150,55 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 		header.planned_version = open.planned_version;
 		header.snapshot_index = open.snapshot_index;
 		header.base_index = std::min<raft::LogIndex>(header.base_index, core->root_applied);
-		if (effects.Size() <= ENTRY_BODY_BYTES_MAX) {
+		if (effects.IsSplit()) {
+			effects.FinishFrames();
+			plan = PlanFragments(*core, spool);
+			payload = effects.Finish(header, plan.end);
+		} else {
 			payload = effects.Finish(header);
 		}
+	} catch (Status &failure) {
+		return Fail(context, transaction, failure);
 	} catch (std::exception &error) {
-		duckdb::ErrorData data(error);
-		auto code =
-		    data.Type() == duckdb::ExceptionType::PERMISSION ? ErrorCode::InvalidArgument : ErrorCode::NotSupported;
-		return Fail(context, transaction, Status(code, data.RawMessage()));
+		return Fail(context, transaction, CaptureFailure(duckdb::ErrorData(error)));
 	}
-	if (effects.Size() > ENTRY_BODY_BYTES_MAX || payload.size() > ENTRY_BYTES_MAX) {
+	auto size = CheckEntryBytes(payload.size(), "the transaction's list of changed objects");
+	if (!size.IsOk()) {
 		return Fail(context, transaction,
-		            Status(ErrorCode::InvalidArgument,
-		                   "the transaction's effects take " + std::to_string(effects.Size()) + " bytes (at most " +
-		                       std::to_string(ENTRY_BODY_BYTES_MAX) + "), compressed " +
-		                       std::to_string(payload.size()) + " (at most " + std::to_string(ENTRY_BYTES_MAX) +
-		                       "); write in smaller transactions"));
+		            Status(size.Code(), size.Message() + "; change fewer objects in one transaction"));
 	}
 	RollbackTransaction(transaction);
-	auto outcome = ProposeAndWait(*core, header.request_id, MakeSharedBytes(std::move(payload)),
-	                              session.OperationDeadline(), [&context] { return context.IsInterrupted(); });
+	plan.header = header;
+	auto outcome = plan.end.count > 0
+	                   ? CommitLarge(context, plan, spool, std::move(payload))
+	                   : ProposeAndWait(*core, header.request_id, MakeSharedBytes(std::move(payload)),
+	                                    session.OperationDeadline(), [&context] { return context.IsInterrupted(); });
 	session.SetLastCommit(outcome);
 	return outcome.status.IsOk() ? duckdb::ErrorData() : ToError(outcome);
+}
+
+//! Fragments first; nothing of them shows before the entry that ends them is applied.
+CommitOutcome ReplicatedTransactionManager::CommitLarge(duckdb::ClientContext &context, FragmentPlan &plan,
+                                                        const SpoolFile &spool, std::string end_payload) {
+	auto &session = SessionState::Get(context);
+	auto interrupted = [&context] {
+		return context.IsInterrupted();
+	};
+	auto operation = session.OperationDeadline();
+	plan.patience = operation - SystemClock().Now();
+	plan.deadline = session.HasDeadline() ? operation : 0;
+	std::optional<CommitOutcome> known;
+	CommitOutcome outcome;
+	outcome.request_id = plan.header.request_id;
+	outcome.status = SendFragments(*core, plan, spool, interrupted, known);
+	if (known || !outcome.status.IsOk()) {
+		return known.value_or(outcome);
+	}
+	auto deadline = session.HasDeadline() ? operation
+	                                      : session.OperationDeadline() +
+	                                            MonotonicNs(plan.end.bytes / APPLY_BYTES_PER_SECOND) * NS_PER_SECOND;
+	return ProposeAndWait(*core, plan.header.request_id, MakeSharedBytes(std::move(end_payload)), deadline,
+	                      interrupted);
 }
 
 void ReplicatedTransactionManager::Checkpoint(duckdb::ClientContext &context, bool force) {

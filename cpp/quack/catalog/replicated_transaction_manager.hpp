@@ -9,6 +9,9 @@
 namespace quack {
 namespace catalog {
 
+struct FragmentPlan;
+class SpoolFile;
+
 class ReplicatedTransactionManager final : public duckdb::DuckTransactionManager {
 public:
 	ReplicatedTransactionManager(duckdb::AttachedDatabase &database, std::shared_ptr<ReplicaCore> core_p);
@@ -25,6 +28,8 @@ public:
 private:
 	bool PassThrough(duckdb::ClientContext &context) const;
 	duckdb::ErrorData CommitReplicated(duckdb::ClientContext &context, duckdb::DuckTransaction &transaction);
+	CommitOutcome CommitLarge(duckdb::ClientContext &context, FragmentPlan &plan, const SpoolFile &spool,
+	                          std::string end_payload);
 	duckdb::ErrorData Fail(duckdb::ClientContext &context, duckdb::DuckTransaction &transaction, const Status &status);
 
 	std::shared_ptr<ReplicaCore> core;

@@ -117,6 +117,11 @@ Consistency SessionState::GetConsistency() const {
 	return consistency;
 }
 
+bool SessionState::HasDeadline() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return deadline != 0;
+}
+
 MonotonicNs SessionState::OperationDeadline() const {
 	std::lock_guard<std::mutex> guard(lock);
 	return deadline != 0 ? deadline : SystemClock().Now() + DEFAULT_TIMEOUT;

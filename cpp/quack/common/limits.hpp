@@ -14,7 +14,12 @@ namespace quack {
 //! is handed is larger.
 constexpr size_t ENTRY_BYTES_MAX = 48 * 1024 * 1024;
 
-//! Effects of one log entry before compression. Also bounds what a node that decodes an entry allocates.
+//! One row of a table, all its columns together, and one definition of a catalog object. A transaction has no limit.
+constexpr size_t ROW_BYTES_MAX = 400 * 1024 * 1024;
+
+//! Effects of one log entry, or of one frame of a large transaction, before compression; holds any row twice (an
+//! update has the old and the new one). Also bounds what
+//! a node that decodes them allocates.
 constexpr size_t ENTRY_BODY_BYTES_MAX = size_t(1) << 30;
 
 //! Ok, or InvalidArgument with the size and the limit. `what` names the thing in the message.

@@ -42,6 +42,8 @@ class Replica:
     checksum_ms: int = 0
     voters: str = ""
     leads: bool = False
+    split_bytes: int = 0
+    stream_ms: int = 0
     con: duckdb.DuckDBPyConnection = field(init=False)
     admin: duckdb.DuckDBPyConnection = field(init=False)
 
@@ -63,6 +65,8 @@ class Replica:
             str(self.checksum_ms),
             self.voters,
             str(int(self.leads)),
+            str(self.split_bytes),
+            str(self.stream_ms),
         )
         self.con.execute("USE cp")
 
@@ -101,10 +105,13 @@ def command(con: duckdb.DuckDBPyConnection, *arguments: str) -> str:
 class Cluster:
     """Replicas that share one log."""
 
-    def __init__(self, directory: Path, count: int) -> None:
+    def __init__(self, directory: Path, count: int, split_bytes: int = 0) -> None:
         self.directory = directory
         self.log = uuid.uuid4().hex
-        self.replicas = [Replica(directory / f"n{i}.db", self.log, f"n{i}") for i in range(count)]
+        self.replicas = [
+            Replica(directory / f"n{i}.db", self.log, f"n{i}", split_bytes=split_bytes)
+            for i in range(count)
+        ]
 
     def __getitem__(self, index: int) -> Replica:
         return self.replicas[index]

@@ -231,12 +231,3 @@ def test_no_ops_advance_the_applied_vector(replica: Replica) -> None:
     index = replica.command("noop")
     replica.command("wait")
     assert replica.command("applied") == index
-
-
-def test_too_large_transaction_is_refused(replica: Replica) -> None:
-    """An entry has a size limit; the transaction leaves no trace."""
-    with pytest.raises(duckdb.Error, match="write in smaller transactions"):
-        replica.con.execute("CREATE TABLE big AS SELECT uuid() a, uuid() b FROM range(2000000)")
-    assert replica.rows("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'big'") == [(0,)]
-    replica.con.execute("CREATE TABLE small AS SELECT uuid() a FROM range(300000)")
-    assert replica.rows("SELECT count(*) FROM small") == [(300000,)]

@@ -50,7 +50,9 @@ std::string At(const Arguments &arguments, size_t index) {
 
 //! open, path, log name, node id [, log file [, cluster id [, entries per Apply, 0 = default
 //! [, milliseconds that a checkpoint is patient with an open transaction
-//! [, milliseconds between marks of this node, 0 = never [, voters with commas between [, 1 = it leads]]]]]]]
+//! [, milliseconds between marks of this node, 0 = never [, voters with commas between [, 1 = it leads
+//! [, bytes above which a transaction is split, 0 = default [, milliseconds until an idle stream is given up,
+//! 0 = default]]]]]]]]]
 std::string Open(duckdb::ClientContext &context, const Arguments &arguments) {
 	auto replica = std::make_shared<Replica>();
 	ReplicaOptions options;
@@ -62,6 +64,12 @@ std::string Open(duckdb::ClientContext &context, const Arguments &arguments) {
 	options.checkpoint_reader_patience = (patience_ms == 0 ? 1000 : patience_ms) * NS_PER_MS;
 	options.member = std::hash<std::string>()(options.node_id);
 	options.checksum_interval = std::strtoll(At(arguments, 8).c_str(), nullptr, 10) * NS_PER_MS;
+	if (auto split_bytes = std::strtoull(At(arguments, 11).c_str(), nullptr, 10)) {
+		options.split_bytes = split_bytes;
+	}
+	if (auto stream_ms = std::strtoll(At(arguments, 12).c_str(), nullptr, 10)) {
+		options.stream_patience = stream_ms * NS_PER_MS;
+	}
 	replica->log = LoopbackLog::Named(At(arguments, 2), At(arguments, 4));
 	auto database = ReplicatedDatabase::Open(*context.db, options);
 	if (!database.IsOk()) {
@@ -210,6 +218,43 @@ std::string AppendMark(Replica &replica) {
 	return std::to_string(replica.log->Append(MakeSharedBytes(effects.Finish(header))));
 }
 
+std::string Streams(Replica &replica) {
+	auto statistics = replica.database->Statistics();
+	return std::to_string(statistics.open_streams) + "|" + std::to_string(statistics.open_stream_bytes);
+}
+
+//! Digit repeated to an id.
+RequestId IdOf(const std::string &digit) {
+	RequestId id {};
+	id.fill(uint8_t(std::strtol(digit.c_str(), nullptr, 10)));
+	return id;
+}
+
+//! A fragment that no capture made; its index.
+//! fragment, digit of the request, digit of the stream, sequence, text
+std::string AppendFragment(Replica &replica, const Arguments &arguments) {
+	EffectWriter effects;
+	EntryHeader header;
+	header.base_index = replica.log->LastIndex();
+	header.request_id = IdOf(At(arguments, 1));
+	header.snapshot_index = header.base_index;
+	header.planned_version = replica.database->CatalogVersion();
+	Fragment fragment;
+	fragment.stream = IdOf(At(arguments, 2));
+	fragment.sequence = uint32_t(std::strtoul(At(arguments, 3).c_str(), nullptr, 10));
+	auto text = At(arguments, 4);
+	fragment.bytes = text;
+	effects.AddFragment(fragment);
+	return std::to_string(replica.log->Append(MakeSharedBytes(effects.Finish(header))));
+}
+
+//! The entry at `index` once more, at the end; its new index.
+std::string RepeatEntry(Replica &replica, const std::string &index) {
+	auto number = std::strtoull(index.c_str(), nullptr, 10);
+	auto entries = replica.log->Read(number - 1, 1, NS_PER_SECOND);
+	return std::to_string(replica.log->Append(entries.at(0).entry.payload, entries.at(0).entry.type));
+}
+
 //! Any bytes, as hex digits, as an entry; its index.
 std::string AppendRaw(Replica &replica, const std::string &hex) {
 	std::string payload;
@@ -266,7 +311,8 @@ std::string RunOnReplica(Replica &replica, const Arguments &arguments) {
 		return "ok";
 	}
 	if (command == "fault") {
-		replica.engine->InjectFault(At(arguments, 1), int(std::strtol(At(arguments, 2).c_str(), nullptr, 10)));
+		replica.engine->InjectFault(At(arguments, 1), int(std::strtol(At(arguments, 2).c_str(), nullptr, 10)),
+		                            int(std::strtol(At(arguments, 3).c_str(), nullptr, 10)));
 		return "ok";
 	}
 	if (command == "waiting") {
@@ -274,6 +320,15 @@ std::string RunOnReplica(Replica &replica, const Arguments &arguments) {
 	}
 	if (command == "noop") {
 		return AppendNoOps(replica, At(arguments, 1));
+	}
+	if (command == "streams") {
+		return Streams(replica);
+	}
+	if (command == "fragment") {
+		return AppendFragment(replica, arguments);
+	}
+	if (command == "repeat") {
+		return RepeatEntry(replica, At(arguments, 1));
 	}
 	if (command == "mark") {
 		return AppendMark(replica);

@@ -166,6 +166,10 @@ std::string LoopbackEngine::TakeFault() {
 	if (fault_count == 0) {
 		return std::string();
 	}
+	if (fault_skip > 0) {
+		fault_skip--;
+		return std::string();
+	}
 	fault_count--;
 	return fault;
 }
@@ -254,8 +258,9 @@ void LoopbackEngine::SetPaused(bool paused_p) {
 	std::lock_guard<std::mutex> guard(apply_lock);
 }
 
-void LoopbackEngine::InjectFault(const std::string &kind, int count) {
+void LoopbackEngine::InjectFault(const std::string &kind, int count, int skip) {
 	std::lock_guard<std::mutex> guard(lock);
+	fault_skip = skip;
 	fault = kind;
 	fault_count = count;
 }

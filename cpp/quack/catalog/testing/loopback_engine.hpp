@@ -56,9 +56,9 @@ public:
 
 	//! Stops and resumes applying, without stopping proposals: the replica falls behind.
 	void SetPaused(bool paused);
-	//! The next `count` proposals: "unavailable" (not appended), "unknown" (appended, answered OutcomeUnknown), "lost"
-	//! (not appended, answered OutcomeUnknown), "twice" (appended twice).
-	void InjectFault(const std::string &kind, int count);
+	//! `count` proposals, after `skip` that go through: "unavailable" (not appended), "unknown" (appended, answered
+	//! OutcomeUnknown), "lost" (not appended, answered OutcomeUnknown), "twice" (appended twice).
+	void InjectFault(const std::string &kind, int count, int skip = 0);
 	//! How many entries at most go into one Apply call.
 	void SetBatch(size_t entries);
 	//! What GetStatus says about the root group.
@@ -87,6 +87,7 @@ private:
 	bool is_leader = false;
 	std::string fault;
 	int fault_count = 0;
+	int fault_skip = 0;
 };
 
 } // namespace catalog

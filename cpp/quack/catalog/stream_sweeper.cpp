@@ -1,0 +1,104 @@
+#include "quack/catalog/stream_sweeper.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "quack/catalog/fragment_sender.hpp"
+#include "quack/common/log.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+constexpr MonotonicNs LOOK_INTERVAL = 250 * NS_PER_MS;
+constexpr MonotonicNs PROPOSE_TIMEOUT = 10 * NS_PER_SECOND;
+
+} // namespace
+
+StreamSweeper::~StreamSweeper() {
+	Stop();
+}
+
+void StreamSweeper::Start() {
+	std::lock_guard<std::mutex> guard(lock);
+	if (!thread.joinable()) {
+		is_stopping = false;
+		thread = std::thread([this] { Run(); });
+	}
+}
+
+void StreamSweeper::Stop() {
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		is_stopping = true;
+	}
+	changed.notify_all();
+	if (thread.joinable()) {
+		thread.join();
+	}
+}
+
+void StreamSweeper::Run() {
+	for (;;) {
+		{
+			std::unique_lock<std::mutex> guard(lock);
+			changed.wait_for(guard, std::chrono::nanoseconds(LOOK_INTERVAL), [this] { return is_stopping; });
+			if (is_stopping) {
+				return;
+			}
+		}
+		for (auto &open : Idle()) {
+			if (LeadsGroup(open.group)) {
+				Drop(open);
+			}
+		}
+	}
+}
+
+std::vector<OpenStream> StreamSweeper::Idle() {
+	std::vector<OpenStream> idle;
+	std::map<StreamId, Watch> seen;
+	auto now = clock.Now();
+	std::lock_guard<std::mutex> guard(core.state_lock);
+	for (auto &open : core.state.streams) {
+		auto watch = watched[open.first];
+		if (watch.last_index != open.second.last_index) {
+			watch = {open.second.last_index, now};
+		}
+		seen[open.first] = watch;
+		if (now - watch.since >= core.options.stream_patience) {
+			idle.push_back(open.second);
+		}
+	}
+	watched = std::move(seen);
+	return idle;
+}
+
+bool StreamSweeper::LeadsGroup(raft::GroupId group) const {
+	auto *engine = core.engine.load();
+	if (engine == nullptr || engine->IsDegraded()) {
+		return false;
+	}
+	auto groups = engine->GetStatus();
+	return std::any_of(groups.begin(), groups.end(),
+	                   [&](const node::GroupStatus &row) { return row.group == group && row.is_leader; });
+}
+
+void StreamSweeper::Drop(const OpenStream &open) {
+	RequestId id;
+	auto payload = StreamDropEntry(core, open.stream, id);
+	auto outcome = ProposeAndWait(core, id, std::move(payload), clock.Now() + PROPOSE_TIMEOUT, [this] {
+		std::lock_guard<std::mutex> guard(lock);
+		return is_stopping;
+	});
+	if (outcome.status.IsOk()) {
+		Log(LogLevel::Warn, "catalog", "large_transaction_given_up",
+		    {{"request", RequestIdToString(open.request_id)},
+		     {"fragments", std::to_string(open.count)},
+		     {"bytes", std::to_string(open.bytes)},
+		     {"last_index", std::to_string(open.last_index)}});
+	}
+}
+
+} // namespace catalog
+} // namespace quack
