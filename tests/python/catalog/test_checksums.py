@@ -217,8 +217,8 @@ def test_a_mark_has_a_format_version_of_its_own(tmp_path: Path) -> None:
     ("payload", "reason"),
     [
         (
-            "0300" + "00" * 80,
-            "format version 3, this node understands versions 1 to 2; upgrade the node",
+            "0400" + "00" * 80,
+            "format version 4, this node understands versions 1 to 3; upgrade the node",
         ),
         ("0000" + "00" * 80, "format version 0"),
         ("01", "log entry"),
