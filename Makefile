@@ -33,7 +33,7 @@ CHAOS = PYTHONPATH=$(CURDIR)/python:$(CURDIR)/tests/e2e $(PY) -m chaos $(if $(SE
 # The toolchain reads the pinned DuckDB source from a cache outside the tree; see cpp/cmake/fetch_duckdb.py.
 DUCKDB = $(shell $(PYTHON) cpp/cmake/fetch_duckdb.py)
 
-.PHONY: help chaos chaos-commits chaos-loss chaos-members chaos-failovers crash configure build oracle stress test test-core test-tsan test-release lint format demo sim wheel clean deps
+.PHONY: help chaos chaos-commits chaos-loss chaos-members chaos-failovers crash configure build oracle stress test test-core test-tsan test-release lint format demo sim tla wheel clean deps
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -98,6 +98,10 @@ sim: build/.deps ## Deterministic simulation of the consensus core, its log and 
 	@cmake -S . -B build/sim -G Ninja -DQUACK_BUILD_EXTENSION=OFF >/dev/null
 	@cmake --build build/sim -j $(JOBS) --target quack_sim >/dev/null
 	@build/sim/tests/sim/quack_sim --seeds $(SEEDS) --first-seed $(FIRST_SEED) --canaries
+
+tla: SIZE = small
+tla: deps ## The TLA+ models of cpp/GROUPS.md and their mutants, checked by TLC: SIZE=small|large WORKERS=2
+	@$(PY) tests/tla/check.py --size $(SIZE) --workers $(WORKERS)
 
 chaos: build ## Real nodes under drawn faults, judged by checkers: MINUTES=2 SEED=… KINDS=kill,pause,…
 	@$(CHAOS) soak --minutes $(MINUTES) $(if $(KINDS),--kinds $(KINDS))

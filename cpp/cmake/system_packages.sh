@@ -3,13 +3,13 @@
 # password-less sudo); otherwise names them in one message and fails.
 set -euo pipefail
 
-packages=(cmake ninja-build g++ ccache lld libasio-dev libnghttp2-dev libssl-dev doctest-dev iproute2 iptables faketime)
+packages=(cmake ninja-build g++ ccache lld libasio-dev libnghttp2-dev libssl-dev doctest-dev iproute2 iptables faketime default-jre-headless)
 missing=()
 for package in "${packages[@]}"; do
 	dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
 done
-# cmake and ninja may come from elsewhere; only the commands matter.
-for tool in cmake:cmake ninja-build:ninja g++:g++; do
+# These may come from elsewhere; only the commands matter.
+for tool in cmake:cmake ninja-build:ninja g++:g++ default-jre-headless:java; do
 	if command -v "${tool#*:}" >/dev/null; then
 		missing=("${missing[@]/#${tool%%:*}/}")
 	fi
