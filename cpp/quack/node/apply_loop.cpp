@@ -258,6 +258,7 @@ void ApplyLoop::TakeGroups() {
 	}
 	groups_version = version;
 	order.SetGroups(state_machine.Groups());
+	loop.Push(LoopEvent(GroupsChanged {}));
 }
 
 void ApplyLoop::ReportApplied(const ApplyOrder::Batch &batch) {

@@ -42,8 +42,6 @@ struct RaftEngineConfig {
 	std::function<Status(const std::map<std::string, uint64_t> &)> save_met;
 	//! Called when the groups of this node have become durable and before their first step. May be empty.
 	std::function<Status()> mark_formed;
-	//! Groups created at the first start; groups found in the log run as well.
-	std::vector<raft::GroupId> groups = {raft::ROOT_GROUP};
 
 	//! Versions for the hello fence; names and ids are filled in by the engine.
 	std::string duckdb_version;

@@ -80,8 +80,13 @@ struct GroupState {
 	raft::LogIndex cut_when_closed = 0;
 	//! Since when no leader is known; 0 = one is.
 	MonotonicNs leaderless_since = 0;
-	//! The log is being reset to an installed snapshot: the core is not stepped until that is done.
+	//! The log is being made, or reset to an installed snapshot: the core is not stepped until that is done.
 	bool is_frozen = false;
+	//! The core was made for the log that is being made, so it need not be told.
+	bool is_new_core = false;
+	//! A group that nobody has led: this node asks for votes from then on, until then; 0 = it does not.
+	MonotonicNs campaign_after = 0;
+	MonotonicNs campaign_until = 0;
 };
 
 } // namespace node

@@ -121,14 +121,29 @@ void LogWriter::RunRound(std::vector<LogCommand> &round) {
 			continue;
 		}
 		ReleaseBytes(round, begin, begin + 1);
-		if (round[begin].kind == LogCommand::Kind::TruncatePrefix) {
-			Truncate(round[begin]);
-		} else {
-			Reset(round[begin]);
-		}
+		RunControl(round[begin]);
 		begin++;
 	}
 	busy_since.store(0, std::memory_order_relaxed);
+}
+
+void LogWriter::RunControl(const LogCommand &command) {
+	switch (command.kind) {
+	case LogCommand::Kind::Append:
+		break;
+	case LogCommand::Kind::TruncatePrefix:
+		Truncate(command);
+		break;
+	case LogCommand::Kind::Reset:
+		Reset(command);
+		break;
+	case LogCommand::Kind::Create:
+		Create(command);
+		break;
+	case LogCommand::Kind::Remove:
+		Remove(command);
+		break;
+	}
 }
 
 void LogWriter::WriteAppends(std::vector<LogCommand> &round, size_t begin, size_t end) {
@@ -225,26 +240,40 @@ bool LogWriter::Truncate(const LogCommand &command) {
 	return status.IsOk() || Fatal("sync", status);
 }
 
-bool LogWriter::Reset(const LogCommand &command) {
+//! Tries again while the disk is full. False when the writer shall give up.
+bool LogWriter::UntilSpace(const char *action, const std::function<Status()> &work) {
 	while (true) {
-		auto status = log.Reset(command.group, command.position);
+		auto status = work();
 		if (status.IsOk()) {
-			break;
+			return true;
 		}
 		if (status.Code() != ErrorCode::DiskFull) {
-			return Fatal("reset", status);
+			return Fatal(action, status);
 		}
 		if (!WaitForSpace(status)) {
 			return false;
 		}
 	}
+}
+
+bool LogWriter::Reset(const LogCommand &command) {
 	storage::GroupAppend append;
 	append.group = command.group;
 	append.hard_state = command.hard_state;
-	if (!WriteBatch({append})) {
-		return false;
-	}
-	return loop.Push(LoopEvent(LogWasReset {command.group, command.position}));
+	return UntilSpace("reset", [&] { return log.Reset(command.group, command.position); }) && WriteBatch({append}) &&
+	       loop.Push(LoopEvent(LogWasReset {command.group, command.position}));
+}
+
+bool LogWriter::Create(const LogCommand &command) {
+	storage::GroupAppend append;
+	append.group = command.group;
+	append.hard_state = command.hard_state;
+	return UntilSpace("creation of a group", [&] { return log.CreateGroup(command.group, command.position); }) &&
+	       WriteBatch({append}) && loop.Push(LoopEvent(LogWasMade {command.group}));
+}
+
+bool LogWriter::Remove(const LogCommand &command) {
+	return UntilSpace("removal of a group", [&] { return log.RemoveGroup(command.group); }) && WriteBatch({});
 }
 
 void LogWriter::SendMessages(std::vector<LogCommand> &round, size_t begin, size_t end) {

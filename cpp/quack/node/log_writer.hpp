@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <thread>
 
@@ -16,14 +17,20 @@ namespace node {
 
 //! One order to the writer; executed in the order given.
 struct LogCommand {
-	enum class Kind : uint8_t { Append = 0, TruncatePrefix = 1, Reset = 2 };
+	enum class Kind : uint8_t {
+		Append = 0,
+		TruncatePrefix = 1,
+		Reset = 2,
+		Create = 3, //! a group, answered by LogWasMade
+		Remove = 4, //! a group; nothing of it may be queued behind
+	};
 	Kind kind = Kind::Append;
 	raft::GroupId group = raft::ROOT_GROUP;
-	//! Append: what of a Ready must be durable, and what may leave only then. Reset: the hard state to keep.
+	//! Append: what of a Ready must be durable, and what may leave only then. Reset, Create: the hard state to keep.
 	std::optional<raft::HardState> hard_state;
 	std::vector<raft::Entry> entries;
 	std::vector<raft::Message> messages;
-	//! TruncatePrefix and Reset.
+	//! TruncatePrefix, Reset and Create.
 	raft::SnapshotMeta position;
 	size_t bytes = 0;
 };
@@ -59,6 +66,7 @@ public:
 private:
 	void Run();
 	void RunRound(std::vector<LogCommand> &round);
+	void RunControl(const LogCommand &command);
 	void ReleaseBytes(const std::vector<LogCommand> &round, size_t begin, size_t end);
 	void WriteAppends(std::vector<LogCommand> &round, size_t begin, size_t end);
 	bool WriteBatch(const std::vector<storage::GroupAppend> &batch);
@@ -66,6 +74,9 @@ private:
 	void RunTruncations(std::deque<LogCommand> &commands);
 	bool Truncate(const LogCommand &command);
 	bool Reset(const LogCommand &command);
+	bool Create(const LogCommand &command);
+	bool Remove(const LogCommand &command);
+	bool UntilSpace(const char *action, const std::function<Status()> &work);
 	void SendMessages(std::vector<LogCommand> &round, size_t begin, size_t end);
 	bool Fatal(const char *action, const Status &status);
 	bool ShouldQuit() const;

@@ -77,6 +77,9 @@ struct LogWasReset {
 	raft::GroupId group = raft::ROOT_GROUP;
 	raft::SnapshotMeta position;
 };
+struct LogWasMade {
+	raft::GroupId group = raft::ROOT_GROUP;
+};
 struct DiskState {
 	bool is_full = false;
 	std::string message;
@@ -86,6 +89,8 @@ struct EntriesApplied {
 	raft::GroupId group = raft::ROOT_GROUP;
 	raft::LogIndex index = 0;
 };
+//! StateMachine::Groups() is another list than before.
+struct GroupsChanged {};
 struct StateDurable {
 	std::vector<AppliedPosition> positions;
 };
@@ -105,10 +110,10 @@ struct PeerChanged {
 //! The directory may know more than before.
 struct PeersLearned {};
 
-using LoopEvent =
-    std::variant<PeerBytes, SelfMessages, NewProposals, NewRead, NewTransfer, NewMemberChange, MemberChangeCommitted,
-	             StatusAsked, AnswerLater, ForwardAnswered, EntriesDurable, LogWasReset, DiskState, EntriesApplied,
-	             StateDurable, SnapshotInstalled, SnapshotFailed, PeerChanged, PeersLearned>;
+using LoopEvent = std::variant<PeerBytes, SelfMessages, NewProposals, NewRead, NewTransfer, NewMemberChange,
+                               MemberChangeCommitted, StatusAsked, AnswerLater, ForwardAnswered, EntriesDurable,
+                               LogWasReset, LogWasMade, DiskState, EntriesApplied, GroupsChanged, StateDurable,
+                               SnapshotInstalled, SnapshotFailed, PeerChanged, PeersLearned>;
 using LoopMailbox = Mailbox<LoopEvent>;
 
 } // namespace node

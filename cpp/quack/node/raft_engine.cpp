@@ -54,11 +54,11 @@ ConsensusEngine::TextCallback AnswerText(transport::Responder respond) {
 	};
 }
 
-//! Waits for one callback; outlived by neither side.
+//! Waits for callbacks; outlived by neither side.
 struct TransferWait {
 	std::mutex lock;
 	std::condition_variable changed;
-	bool is_done = false;
+	size_t missing = 0;
 };
 
 } // namespace
@@ -85,7 +85,7 @@ public:
 	}
 
 	Status OpenGroups();
-	Status CreateMissingGroups(const std::map<raft::GroupId, AppliedPosition> &applied);
+	Status CreateRootGroup(std::vector<storage::RecoveredGroup> &recovered);
 	void StopThreads(bool is_graceful);
 	void HandOver(RaftEngine &engine, MonotonicNs timeout);
 	void Refuse(Status status, ProposeCallback done);
@@ -108,83 +108,52 @@ public:
 	SnapshotFetcher fetcher;
 	SnapshotServer server;
 	ReadyLoop loop;
-	std::vector<raft::GroupId> missing; //! made by CreateMissingGroups
-	raft::Membership start_membership;
 	std::atomic<bool> is_stopping {false};
 	std::mutex lifecycle; //! one Start, Stop or Abort at a time
 	bool is_running = false;
 };
 
-//! Groups of the configuration that the log does not know start here, once it is known with whom.
-Status RaftEngine::Parts::CreateMissingGroups(const std::map<raft::GroupId, AppliedPosition> &applied) {
-	auto recovered = log.Recovered();
-	bool created = false;
-	for (auto id : config.groups) {
-		auto is_known = std::any_of(recovered.begin(), recovered.end(),
-		                            [id](const storage::RecoveredGroup &group) { return group.group == id; });
-		if (is_known) {
-			continue;
-		}
-		auto position = applied.find(id);
-		if (position != applied.end() && position->second.index > 0 && config.restored_from.empty()) {
-			return Status(ErrorCode::Corruption, "the state machine holds group " + std::to_string(id) +
-			                                         " up to index " + std::to_string(position->second.index) +
-			                                         " but the log in '" + config.log_dir +
-			                                         "' does not know the group: its votes are lost; restore the log "
-			                                         "directory, or empty the whole data directory, start the node "
-			                                         "and run: quack cluster node replace " +
-			                                         config.node_id);
-		}
-		auto membership = recovered.empty() ? directory.StartMembership() : recovered.front().snapshot.membership;
-		if (!membership) {
-			continue;
-		}
-		auto status = log.CreateGroup(id, {0, 0, *membership});
-		if (!status.IsOk()) {
-			return status;
-		}
-		missing.push_back(id);
-		start_membership = *membership;
-		created = true;
+//! The root group starts here at the first start, once it is known with whom.
+Status RaftEngine::Parts::CreateRootGroup(std::vector<storage::RecoveredGroup> &recovered) {
+	auto is_known = std::any_of(recovered.begin(), recovered.end(),
+	                            [](const storage::RecoveredGroup &group) { return group.group == raft::ROOT_GROUP; });
+	if (is_known) {
+		return Status::Ok();
 	}
-	return created ? log.Sync() : Status::Ok();
+	auto position = PositionsOf(state_machine)[raft::ROOT_GROUP];
+	if (position.index > 0 && config.restored_from.empty()) {
+		return Status(ErrorCode::Corruption, "the state machine holds the root group up to index " +
+		                                         std::to_string(position.index) + " but the log in '" + config.log_dir +
+		                                         "' does not know the group: its votes are lost; restore the log "
+		                                         "directory, or empty the whole data directory, start the node "
+		                                         "and run: quack cluster node replace " +
+		                                         config.node_id);
+	}
+	auto membership = directory.StartMembership();
+	if (!membership) {
+		return Status::Ok();
+	}
+	storage::RecoveredGroup root;
+	root.snapshot.membership = *membership;
+	auto status = log.CreateGroup(root.group, root.snapshot);
+	recovered.push_back(std::move(root));
+	return status.IsOk() ? log.Sync() : status;
 }
 
 Status RaftEngine::Parts::OpenGroups() {
-	std::map<raft::GroupId, AppliedPosition> applied;
-	for (auto &position : state_machine.Applied()) {
-		applied[position.group] = position;
-	}
 	auto recovered = log.Recovered();
-	auto status = CreateMissingGroups(applied);
+	auto status = CreateRootGroup(recovered);
+	if (status.IsOk() && !recovered.empty() && config.mark_formed) {
+		status = config.mark_formed();
+	}
+	status = status.IsOk() ? RemoveRetired(log, recovered, state_machine) : status;
 	if (!status.IsOk()) {
 		return status;
 	}
-	for (auto id : missing) {
-		storage::RecoveredGroup group;
-		group.group = id;
-		group.snapshot.membership = start_membership;
-		recovered.push_back(std::move(group));
-	}
-	if (!recovered.empty() && config.mark_formed) {
-		status = config.mark_formed();
-		if (!status.IsOk()) {
-			return status;
-		}
-	}
-	if (FindGroupWithoutState(recovered, applied) != nullptr) {
+	if (FindGroupWithoutState(recovered, PositionsOf(state_machine)) != nullptr) {
 		return loop.AwaitState(std::move(recovered));
 	}
-	for (auto &group : recovered) {
-		status = CatchUpLog(log, group, applied[group.group]);
-		if (status.IsOk()) {
-			status = loop.AddGroup(group, applied[group.group]);
-		}
-		if (!status.IsOk()) {
-			return status;
-		}
-	}
-	return Status::Ok();
+	return loop.AddGroups(std::move(recovered));
 }
 
 void RaftEngine::Parts::StopThreads(bool is_graceful) {
@@ -207,6 +176,7 @@ void RaftEngine::Parts::StopThreads(bool is_graceful) {
 //! Best effort: a node that cannot hand over in time leaves its groups to an election.
 void RaftEngine::Parts::HandOver(RaftEngine &engine, MonotonicNs timeout) {
 	auto deadline = clock.Now() + timeout;
+	auto wait = std::make_shared<TransferWait>();
 	for (auto &view : loop.View()) {
 		auto has_successor =
 		    std::any_of(view.core.progress.begin(), view.core.progress.end(), [](const raft::ProgressStatus &progress) {
@@ -215,17 +185,19 @@ void RaftEngine::Parts::HandOver(RaftEngine &engine, MonotonicNs timeout) {
 		if (view.core.role != raft::Role::Leader || !has_successor || latch.IsSet()) {
 			continue;
 		}
-		auto wait = std::make_shared<TransferWait>();
-		engine.TransferLeadership(view.core.group, "", std::max<MonotonicNs>(deadline - clock.Now(), 0),
-		                          [wait](const Result<std::string> &) {
-			                          std::lock_guard<std::mutex> guard(wait->lock);
-			                          wait->is_done = true;
-			                          wait->changed.notify_all();
-		                          });
-		std::unique_lock<std::mutex> guard(wait->lock);
-		wait->changed.wait_for(guard, std::chrono::nanoseconds(std::max<MonotonicNs>(deadline - clock.Now(), 0)),
-		                       [&wait] { return wait->is_done; });
+		{
+			std::lock_guard<std::mutex> guard(wait->lock);
+			wait->missing++;
+		}
+		engine.TransferLeadership(view.core.group, "", timeout, [wait](const Result<std::string> &) {
+			std::lock_guard<std::mutex> guard(wait->lock);
+			wait->missing--;
+			wait->changed.notify_all();
+		});
 	}
+	std::unique_lock<std::mutex> guard(wait->lock);
+	wait->changed.wait_for(guard, std::chrono::nanoseconds(std::max<MonotonicNs>(deadline - clock.Now(), 0)),
+	                       [&wait] { return wait->missing == 0; });
 }
 
 //! Callbacks run on an engine thread even for an immediate refusal, because callers may hold locks in Propose.
@@ -386,8 +358,11 @@ std::vector<GroupStatus> RaftEngine::GetStatus() const {
 	auto disk_alarm = parts->loop.Alarm();
 	auto apply_alarm = parts->apply.Alarm();
 	auto fetch_error = parts->fetcher.LastError();
+	auto definitions = DefinitionsOf(parts->state_machine);
+	definitions[raft::ROOT_GROUP].name = "root";
 	for (auto &view : parts->loop.View()) {
-		auto row = DescribeGroup(parts->config, parts->directory, view, peers, now);
+		auto &name = definitions[view.core.group].name;
+		auto row = DescribeGroup(parts->config, parts->directory, view, name, peers, now);
 		row.applied_index = parts->apply.AppliedIndex(row.group);
 		row.checkpoint_index = parts->apply.CheckpointIndex(row.group);
 		row.proposal_queue_count = parts->budget.Count();

@@ -42,11 +42,6 @@ ReadyLoop::~ReadyLoop() {
 	Stop();
 }
 
-Status ReadyLoop::AddGroup(const storage::RecoveredGroup &recovered, const AppliedPosition &applied) {
-	std::lock_guard<std::mutex> guard(lock);
-	return OpenGroup(recovered, applied);
-}
-
 //! With the lock held.
 Status ReadyLoop::OpenGroup(const storage::RecoveredGroup &recovered, const AppliedPosition &applied) {
 	if (recovered.snapshot.index > applied.index) {
@@ -78,6 +73,7 @@ Status ReadyLoop::OpenGroup(const storage::RecoveredGroup &recovered, const Appl
 }
 
 void ReadyLoop::Start() {
+	mailbox.Push(LoopEvent(GroupsChanged {}));
 	thread = std::thread([this] {
 		while (!is_stopping.load()) {
 			// After a panic the loop lives on, degraded: it no longer touches the cores but answers callers.
@@ -180,6 +176,7 @@ void ReadyLoop::RunLive() {
 		Route(group);
 		AskReads(group);
 		CheckMembers(group);
+		CampaignInNewGroup(group);
 		if (is_expiry_due) {
 			UpdateAddresses(group);
 			ReplaceLostDisks(group);
@@ -204,6 +201,9 @@ MonotonicNs ReadyLoop::WaitTime() const {
 		}
 		if (HasRequests(group)) {
 			deadline = std::min(deadline, expired_at + EXPIRY_INTERVAL);
+		}
+		if (group.campaign_after != 0) {
+			deadline = std::min(deadline, group.campaign_after);
 		}
 		if (group.proposals.HasWaiting() && group.route_after > current) {
 			deadline = std::min(deadline, group.route_after);
@@ -309,6 +309,9 @@ void ReadyLoop::On(EntriesApplied &event) {
 	if (group != nullptr) {
 		Step(*group, raft::AppliedEvent {event.index});
 	}
+	if (event.group == raft::ROOT_GROUP && !shelved.empty()) {
+		AlignGroups();
+	}
 }
 
 void ReadyLoop::On(DiskState &event) {
@@ -409,6 +412,10 @@ void ReadyLoop::On(SnapshotInstalled &event) {
 void ReadyLoop::On(LogWasReset &event) {
 	auto group = Find(event.group);
 	if (group == nullptr) {
+		return;
+	}
+	if (group->is_new_core) {
+		Thaw(*group);
 		return;
 	}
 	group->view.Reset(event.position);

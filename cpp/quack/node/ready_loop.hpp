@@ -48,9 +48,10 @@ public:
 	explicit ReadyLoop(LoopContext context);
 	~ReadyLoop();
 
-	//! Before Start. Opens a group that the log knows, at what the state machine holds of it.
-	Status AddGroup(const storage::RecoveredGroup &recovered, const AppliedPosition &applied);
-	//! Before Start, instead of AddGroup: the state these groups had is gone and is fetched from a peer. Corruption
+	//! Before Start. Opens the groups that the log knows, at what the state machine holds of them. Those that it does
+	//! not hold (yet, or any more) wait for the entries of the root group that say what became of them.
+	Status AddGroups(std::vector<storage::RecoveredGroup> recovered);
+	//! Before Start, instead of AddGroups: the state these groups had is gone and is fetched from a peer. Corruption
 	//! when there is no other member.
 	Status AwaitState(std::vector<storage::RecoveredGroup> recovered);
 	void Start();
@@ -106,6 +107,18 @@ private:
 	void HandleSoftState(GroupState &group, const raft::SoftState &soft);
 	void PersistReady(GroupState &group, raft::Ready &ready);
 
+	// ready_loop_groups.cpp: which groups run
+	void On(GroupsChanged &event);
+	void On(LogWasMade &event);
+	Status OpenRecovered(std::vector<storage::RecoveredGroup> recovered);
+	void AlignGroups();
+	void MakeGroup(const GroupDefinition &definition, const AppliedPosition &applied);
+	void OpenFrozen(const storage::RecoveredGroup &recovered, const AppliedPosition &applied, LogCommand::Kind kind);
+	void Thaw(GroupState &group);
+	void CampaignInNewGroup(GroupState &group);
+	void Retire(GroupState &group);
+	void RemoveLog(raft::GroupId group);
+
 	// ready_loop_members.cpp: who takes part
 	void On(PeersLearned &event);
 	void On(NewMemberChange &event);
@@ -147,6 +160,7 @@ private:
 	Status NoGroup(raft::GroupId group) const;
 	void Expire(GroupState &group);
 	void FailPending(const Status &failure);
+	void FailRequests(GroupState &group, const Status &failure);
 	void RefuseProposals(std::vector<Proposal> &proposals, const Status &failure);
 	void RefuseEvent(LoopEvent &event, const Status &failure);
 	Status WaitingFailure(const GroupState &group) const;
@@ -175,6 +189,10 @@ private:
 	//! held while sending, waiting or calling back.
 	mutable std::mutex lock;
 	std::map<raft::GroupId, std::unique_ptr<GroupState>> groups;
+	//! What the log holds of groups that the state does not know; decided when the root group has applied up to
+	//! root_replay_end.
+	std::map<raft::GroupId, storage::RecoveredGroup> shelved;
+	raft::LogIndex root_replay_end = 0;
 	//! What the log holds of groups that wait for their state; `groups` is empty meanwhile.
 	std::vector<storage::RecoveredGroup> awaiting;
 	std::string awaiting_words;

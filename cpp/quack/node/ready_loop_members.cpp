@@ -38,27 +38,13 @@ void ReadyLoop::LeaveCluster(const std::string &reason) {
 
 //! The cluster is formed, or this node is let in. No group runs, so the writer is idle and the log is ours.
 void ReadyLoop::StartGroups(const raft::Membership &membership) {
-	Status status;
-	std::vector<storage::RecoveredGroup> created;
-	for (auto id : config.groups) {
-		storage::RecoveredGroup group;
-		group.group = id;
-		group.snapshot.membership = membership;
-		status = status.IsOk() ? context.log.CreateGroup(id, group.snapshot) : status;
-		created.push_back(std::move(group));
-	}
+	storage::RecoveredGroup root;
+	root.snapshot.membership = membership;
+	auto status = context.log.CreateGroup(root.group, root.snapshot);
 	status = status.IsOk() ? context.log.Sync() : status;
 	status = status.IsOk() && config.mark_formed ? config.mark_formed() : status;
-	std::map<raft::GroupId, AppliedPosition> applied;
-	for (auto &position : context.state_machine.Applied()) {
-		applied[position.group] = position;
-	}
-	for (auto &group : created) {
-		applied[group.group].group = group.group;
-		// The log begins where a restored state stands.
-		status = status.IsOk() ? CatchUpLog(context.log, group, applied[group.group]) : status;
-		status = status.IsOk() ? OpenGroup(group, applied[group.group]) : status;
-	}
+	// The log begins where a restored state stands.
+	status = status.IsOk() ? OpenRecovered({root}) : status;
 	if (!status.IsOk()) {
 		context.latch.Latch("the groups of this node could not be made: " + status.ToString());
 		return;
@@ -66,6 +52,7 @@ void ReadyLoop::StartGroups(const raft::Membership &membership) {
 	Log(LogLevel::Info, "node", "groups_started",
 	    {{"voters", std::to_string(membership.voters.size())},
 	     {"learners", std::to_string(membership.learners.size())}});
+	AlignGroups();
 	// Others may wait for a node that only this one has met.
 	for (auto &peer : context.directory.PeerAddresses()) {
 		SayHelloAgain(peer.node_id, [] {});

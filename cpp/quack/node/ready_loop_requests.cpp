@@ -307,19 +307,22 @@ bool ReadyLoop::HasRequests(const GroupState &group) const {
 
 void ReadyLoop::FailPending(const Status &failure) {
 	for (auto &entry : groups) {
-		auto &group = *entry.second;
-		group.proposals.FailAll(failure, completions);
-		group.reads.FailAll(failure, completions);
-		for (auto &waiter : group.transfers) {
-			Later([done = std::move(waiter.second.done), failure] { done(failure); });
-		}
-		for (auto &waiter : group.member_waiters) {
-			Later([done = std::move(waiter.done), failure] { done(failure); });
-		}
-		group.transfers.clear();
-		group.member_waiters.clear();
-		group.deferred.clear();
+		FailRequests(*entry.second, failure);
 	}
+}
+
+void ReadyLoop::FailRequests(GroupState &group, const Status &failure) {
+	group.proposals.FailAll(failure, completions);
+	group.reads.FailAll(failure, completions);
+	for (auto &waiter : group.transfers) {
+		Later([done = std::move(waiter.second.done), failure] { done(failure); });
+	}
+	for (auto &waiter : group.member_waiters) {
+		Later([done = std::move(waiter.done), failure] { done(failure); });
+	}
+	group.transfers.clear();
+	group.member_waiters.clear();
+	group.deferred.clear();
 }
 
 //! An event that comes while the cores may not be stepped any more.

@@ -11,14 +11,6 @@ namespace {
 
 constexpr MonotonicNs ASK_PAUSE = 200 * NS_PER_MS;
 
-std::map<raft::GroupId, AppliedPosition> ByGroup(const std::vector<AppliedPosition> &positions) {
-	std::map<raft::GroupId, AppliedPosition> result;
-	for (auto &position : positions) {
-		result[position.group] = position;
-	}
-	return result;
-}
-
 } // namespace
 
 Status ReadyLoop::AwaitState(std::vector<storage::RecoveredGroup> recovered) {
@@ -32,7 +24,7 @@ Status ReadyLoop::AwaitState(std::vector<storage::RecoveredGroup> recovered) {
 	for (auto &member : context.directory.Members()) {
 		has_peer = has_peer || (member.node != context.directory.Self() && !member.record.is_removed);
 	}
-	auto applied = ByGroup(context.state_machine.Applied());
+	auto applied = PositionsOf(context.state_machine);
 	auto lacking = FindGroupWithoutState(recovered, applied);
 	QUACK_CHECK(lacking != nullptr, "a node that has its state does not wait for it");
 	awaiting_words = "the log of group " + std::to_string(lacking->group) + " in '" + config.log_dir +
@@ -65,7 +57,7 @@ void ReadyLoop::AskForState() {
 			peers.push_back(member.node);
 		}
 	}
-	auto lacking = FindGroupWithoutState(awaiting, ByGroup(context.state_machine.Applied()));
+	auto lacking = FindGroupWithoutState(awaiting, PositionsOf(context.state_machine));
 	if (peers.empty() || lacking == nullptr) {
 		StateNotFetched();
 		return;
@@ -81,24 +73,20 @@ void ReadyLoop::StateNotFetched() {
 
 //! The state machine holds an image: starts the groups, or asks again when it does not reach the log.
 void ReadyLoop::StateFetched() {
-	auto applied = ByGroup(context.state_machine.Applied());
-	if (FindGroupWithoutState(awaiting, applied) != nullptr) {
+	// No group runs, so the writer is idle and the log is ours.
+	auto status = RemoveRetired(context.log, awaiting, context.state_machine);
+	if (status.IsOk() && FindGroupWithoutState(awaiting, PositionsOf(context.state_machine)) != nullptr) {
 		StateNotFetched();
 		return;
 	}
-	// No group runs, so the writer is idle and the log is ours.
-	auto recovered = std::move(awaiting);
-	awaiting.clear();
-	for (auto &group : recovered) {
-		auto status = CatchUpLog(context.log, group, applied[group.group]);
-		status = status.IsOk() ? OpenGroup(group, applied[group.group]) : status;
-		if (!status.IsOk()) {
-			context.latch.Latch("the groups of this node could not be opened at the state it got: " +
-			                    status.ToString());
-			return;
-		}
+	auto group_count = awaiting.size();
+	status = status.IsOk() ? OpenRecovered(std::exchange(awaiting, {})) : status;
+	if (!status.IsOk()) {
+		context.latch.Latch("the groups of this node could not be opened at the state it got: " + status.ToString());
+		return;
 	}
-	Log(LogLevel::Info, "node", "state_is_back", {{"group_count", std::to_string(recovered.size())}});
+	Log(LogLevel::Info, "node", "state_is_back", {{"group_count", std::to_string(group_count)}});
+	AlignGroups();
 }
 
 } // namespace node

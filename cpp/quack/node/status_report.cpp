@@ -149,12 +149,12 @@ std::string DescribeMissing(const MemberDirectory &directory, const std::vector<
 }
 
 GroupStatus DescribeGroup(const RaftEngineConfig &config, const MemberDirectory &directory, const GroupView &view,
-                          const std::vector<transport::PeerStatus> &peers, MonotonicNs now) {
+                          const std::string &name, const std::vector<transport::PeerStatus> &peers, MonotonicNs now) {
 	auto &core = view.core;
 	GroupStatus row;
 	row.cluster_id = config.cluster_id;
 	row.group = core.group;
-	row.group_name = core.group == raft::ROOT_GROUP ? std::string("root") : "group-" + std::to_string(core.group);
+	row.group_name = name;
 	row.node_id = config.node_id;
 	row.role = RoleName(core.role);
 	row.term = core.term;
@@ -181,7 +181,7 @@ GroupStatus DescribeGroup(const RaftEngineConfig &config, const MemberDirectory 
 		row.reason = "no leader for " + std::to_string(waited) +
 		             " ms: " + DescribeMissing(directory, peers, core.membership, now);
 	} else if (view.is_frozen) {
-		row.reason = "a snapshot is being installed";
+		row.reason = "its log is being made, or a snapshot is being installed";
 	}
 	return row;
 }

@@ -14,7 +14,7 @@ std::string DescribeMissing(const MemberDirectory &directory, const std::vector<
 
 //! The fields of one row that come from the core and the transport.
 GroupStatus DescribeGroup(const RaftEngineConfig &config, const MemberDirectory &directory, const GroupView &view,
-                          const std::vector<transport::PeerStatus> &peers, MonotonicNs now);
+                          const std::string &name, const std::vector<transport::PeerStatus> &peers, MonotonicNs now);
 
 //! The row of a node that has no groups yet: role "forming", and what it waits for.
 GroupStatus DescribeForming(const RaftEngineConfig &config, const MemberDirectory &directory,

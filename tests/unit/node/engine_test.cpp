@@ -188,18 +188,16 @@ TEST_CASE("a membership change removes a voter, keeps one as learner, and brings
 
 TEST_CASE("two groups run side by side, each with its own log and leader") {
 	constexpr raft::GroupId SECOND = 2;
-	TestCluster cluster(3, [](node::RaftEngineConfig &config) { config.groups = {raft::ROOT_GROUP, SECOND}; });
+	TestCluster cluster(3);
 	cluster.StartAll();
-	auto root_leader = cluster.WaitForLeader();
-	REQUIRE(root_leader != SIZE_MAX);
-	REQUIRE(cluster.WaitForLeader(SECOND) != SIZE_MAX);
+	cluster.CreateGroup(0, SECOND, "second");
 	for (int i = 0; i < 10; i++) {
 		REQUIRE(cluster.Propose(0, "root", PATIENCE).status.IsOk());
 		REQUIRE(cluster.Propose(1, "second", PATIENCE, SECOND).status.IsOk());
 	}
 	CHECK(WaitUntil([&] {
 		for (auto &node : cluster.nodes) {
-			if (node->state_machine->Values().size() != 20) {
+			if (node->state_machine->Values().size() != 21) {
 				return false;
 			}
 		}
@@ -224,8 +222,9 @@ TEST_CASE("two groups run side by side, each with its own log and leader") {
 
 TEST_CASE("an entry is applied after what it needs in another group, and the others do not wait for it") {
 	constexpr raft::GroupId SECOND = 2;
-	TestCluster cluster(1, [](node::RaftEngineConfig &config) { config.groups = {raft::ROOT_GROUP, SECOND}; });
+	TestCluster cluster(1);
 	cluster.StartAll();
+	cluster.CreateGroup(0, SECOND, "second");
 	auto root = cluster.Propose(0, "root");
 	REQUIRE(root.status.IsOk());
 	auto need = "1:" + std::to_string(root.index + 2);
@@ -234,7 +233,7 @@ TEST_CASE("an entry is applied after what it needs in another group, and the oth
 	auto status = cluster.nodes[0]->engine->WaitApplied(SECOND, second.index, 50 * NS_PER_MS);
 	CHECK(status.Code() == ErrorCode::DeadlineExceeded);
 	REQUIRE(cluster.Propose(0, "goes on").status.IsOk());
-	CHECK(cluster.AllHold({"root", "goes on"}));
+	CHECK(cluster.AllHold({"create 2 second", "root", "goes on"}));
 	auto words = "index " + std::to_string(second.index) + " of group 2 waits for index " +
 	             std::to_string(root.index + 2) + " of group 1, which is applied up to " +
 	             std::to_string(root.index + 1);
@@ -245,15 +244,16 @@ TEST_CASE("an entry is applied after what it needs in another group, and the oth
 	CHECK(cluster.StatusOf(0).apply_queue_count == 0);
 	CHECK(cluster.StatusOf(0).reason.empty());
 	REQUIRE(cluster.Propose(0, "needed").status.IsOk());
-	CHECK(cluster.AllHold({"root", "goes on", "needed", "after " + need + " second"}));
+	CHECK(cluster.AllHold({"create 2 second", "root", "goes on", "needed", "after " + need + " second"}));
 	CHECK(WaitUntil([&] { return cluster.StatusOf(0, SECOND).apply_queue_count == 0; }));
 	CHECK(cluster.StatusOf(0, SECOND).reason.empty());
 }
 
 TEST_CASE("entries that wait for each other latch the node with words that name them") {
 	constexpr raft::GroupId SECOND = 2;
-	TestCluster cluster(1, [](node::RaftEngineConfig &config) { config.groups = {raft::ROOT_GROUP, SECOND}; });
+	TestCluster cluster(1);
 	cluster.StartAll();
+	cluster.CreateGroup(0, SECOND, "second");
 	REQUIRE(cluster.Propose(0, "after 2:1000 here", PATIENCE).status.IsOk());
 	CHECK(!cluster.nodes[0]->engine->IsDegraded());
 	REQUIRE(cluster.Propose(0, "after 1:1000 there", PATIENCE, SECOND).status.IsOk());

@@ -144,6 +144,26 @@ size_t TestCluster::WaitForLeader(raft::GroupId group) {
 	return leader;
 }
 
+raft::LogIndex TestCluster::CreateGroup(size_t index, raft::GroupId group, const std::string &name) {
+	auto outcome = Propose(index, "create " + std::to_string(group) + " " + name);
+	REQUIRE_MESSAGE(outcome.status.IsOk(), outcome.status.ToString());
+	size_t running = 0;
+	for (auto &node : nodes) {
+		running += node->IsRunning() ? 1 : 0;
+	}
+	REQUIRE(WaitUntil([&] { return RunsOn(group, running); }));
+	REQUIRE(WaitForLeader(group) != SIZE_MAX);
+	return outcome.index;
+}
+
+bool TestCluster::RunsOn(raft::GroupId group, size_t count) {
+	size_t found = 0;
+	for (size_t i = 0; i < nodes.size(); i++) {
+		found += nodes[i]->IsRunning() && StatusOf(i, group).group == group && !StatusOf(i, group).role.empty() ? 1 : 0;
+	}
+	return found == count;
+}
+
 node::ProposeOutcome TestCluster::Propose(size_t index, const std::string &payload, MonotonicNs timeout,
                                           raft::GroupId group) {
 	auto promise = std::make_shared<std::promise<node::ProposeOutcome>>();

@@ -61,6 +61,10 @@ public:
 
 	//! The running node that leads by its own word and holds the newest term; waits for one. SIZE_MAX when none comes.
 	size_t WaitForLeader(raft::GroupId group = raft::ROOT_GROUP);
+	//! By an entry through that node; waits until every running node has it and one leads it. The index of the entry.
+	raft::LogIndex CreateGroup(size_t node, raft::GroupId group, const std::string &name);
+	//! The running nodes that have the group in their status; all of them = `count`.
+	bool RunsOn(raft::GroupId group, size_t count);
 	node::ProposeOutcome Propose(size_t node, const std::string &payload, MonotonicNs timeout = PATIENCE,
 	                             raft::GroupId group = raft::ROOT_GROUP);
 	Result<raft::LogIndex> ReadBarrier(size_t node, MonotonicNs timeout = PATIENCE);
