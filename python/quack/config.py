@@ -155,6 +155,10 @@ class NodeConfig(_Strict):
     checkpoint_reader_patience_ms: int | None = Field(default=None, ge=100, le=86_400_000)
     #: The nodes compare checksums of all tables this often; 0 = never.
     checksum_interval_ms: int | None = Field(default=None, ge=0, le=86_400_000)
+    #: Rows and DDL of a transaction that take more than this go through the log in fragments.
+    transaction_split_bytes: int | None = Field(default=None, ge=16 * 1024, le=64 * 1024 * 1024)
+    #: A transaction in fragments to which nothing is added for so long is given up.
+    transaction_patience_ms: int | None = Field(default=None, ge=100, le=86_400_000)
     limits: Limits = Limits()
     backup: BackupSchedule | None = None
     #: Log kept behind a checkpoint for slow followers, within both bounds; further behind means a
@@ -208,6 +212,8 @@ class NodeConfig(_Strict):
             "checkpoint_writer_patience_ms",
             "checkpoint_reader_patience_ms",
             "checksum_interval_ms",
+            "transaction_split_bytes",
+            "transaction_patience_ms",
             "log_tail_bytes",
             "log_tail_entries",
             "log_segment_bytes",

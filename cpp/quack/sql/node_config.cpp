@@ -219,6 +219,8 @@ void ReadLimits(ObjectReader &reader, NodeConfig &config) {
 	reader.Number("checkpoint_writer_patience_ms", config.checkpoint_writer_patience_ms, 100, MS_MAX);
 	reader.Number("checkpoint_reader_patience_ms", config.checkpoint_reader_patience_ms, 100, MS_MAX);
 	reader.Number("checksum_interval_ms", config.checksum_interval_ms, 0, MS_MAX);
+	reader.Number("transaction_split_bytes", config.transaction_split_bytes, 16 * 1024, 64 * 1024 * 1024);
+	reader.Number("transaction_patience_ms", config.transaction_patience_ms, 100, MS_MAX);
 	reader.Number("log_tail_bytes", config.log_tail_bytes, 0, BYTES_MAX);
 	reader.Number("log_tail_entries", config.log_tail_entries, 0, ENTRIES_MAX);
 	reader.Number("log_segment_bytes", config.log_segment_bytes, 64 * 1024, BYTES_MAX);

@@ -35,6 +35,8 @@ struct NodeConfig {
 	uint64_t checkpoint_writer_patience_ms = 30 * 1000;
 	uint64_t checkpoint_reader_patience_ms = 120 * 1000;
 	uint64_t checksum_interval_ms = 10 * 60 * 1000; //! 0 = never
+	uint64_t transaction_split_bytes = 8 * 1024 * 1024;
+	uint64_t transaction_patience_ms = 60 * 1000;
 	uint64_t log_tail_bytes = 64 * 1024 * 1024;
 	uint64_t log_tail_entries = 1000 * 1000;
 	uint64_t log_segment_bytes = 64 * 1024 * 1024;

@@ -262,6 +262,8 @@ Status NodeRuntime::OpenReplica() {
 	options.checkpoint_reader_patience = static_cast<MonotonicNs>(config.checkpoint_reader_patience_ms) * NS_PER_MS;
 	options.member = node::MakeNodeId(config.node_id, directory->Incarnation());
 	options.checksum_interval = static_cast<MonotonicNs>(config.checksum_interval_ms) * NS_PER_MS;
+	options.split_bytes = static_cast<size_t>(config.transaction_split_bytes);
+	options.stream_patience = static_cast<MonotonicNs>(config.transaction_patience_ms) * NS_PER_MS;
 	options.on_divergence = [this](const std::string &reason) {
 		auto status = directory->Distrust(reason);
 		if (!status.IsOk()) {

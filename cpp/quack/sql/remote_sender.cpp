@@ -5,6 +5,7 @@
 #include "duckdb/common/exception/transaction_exception.hpp"
 #include "duckdb/main/client_context.hpp"
 
+#include "quack/common/limits.hpp"
 #include "quack/sql/remote_catalog_entry.hpp"
 #include "quack/sql/remote_transaction.hpp"
 #include "quack/sql/sql_error.hpp"
@@ -49,17 +50,11 @@ public:
 			return;
 		}
 		rows += chunk.size();
-		EncodeChunk(chunk, QuackVersion::V3, open.encoded);
-		open.chunk_count++;
-		if (open.encoded.size() >= BATCH_BYTES) {
-			CloseBatch();
-			if (!deferred) {
-				Push(context, Budgeted(context));
-			} else if (kept_bytes > DEFERRED_BYTES_MAX) {
-				throw duckdb::NotImplementedException("not supported: more than %llu MiB of rows in a statement that "
-				                                      "reads and writes remote tables beside "
-				                                      "local data. Split it, or copy the local rows first",
-				                                      static_cast<unsigned long long>(DEFERRED_BYTES_MAX >> 20));
+		for (duckdb::idx_t begin = 0; begin < chunk.size();) {
+			begin += AddRows(chunk, begin);
+			if (open.encoded.size() >= BATCH_BYTES) {
+				CloseBatch();
+				SendClosed(context);
 			}
 		}
 	}
@@ -99,6 +94,50 @@ private:
 	//! A stream that is still being filled is bounded by the user's own pace, its end by the deadline.
 	RemoteBudget Budgeted(ClientContext &context) const {
 		return is_explicit ? RemoteTransaction::StatementBudget(context) : transaction.Budget(context);
+	}
+
+	//! As many rows as make about a batch, however large they are; how many.
+	duckdb::idx_t AddRows(DataChunk &chunk, duckdb::idx_t begin) {
+		while (true) {
+			auto count = std::min<duckdb::idx_t>(rows_at_once, chunk.size() - begin);
+			DataChunk part;
+			part.InitializeEmpty(chunk.GetTypes());
+			part.Reference(chunk);
+			if (count < chunk.size()) {
+				part.Slice(begin, count);
+			}
+			auto size_before = open.encoded.size();
+			EncodeChunk(part, QuackVersion::V3, open.encoded);
+			auto bytes = open.encoded.size() - size_before;
+			if (bytes > BATCH_BYTES && count > 1) {
+				open.encoded.resize(size_before);
+				rows_at_once = std::max<duckdb::idx_t>(1, count * BATCH_BYTES / bytes);
+				continue;
+			}
+			if (bytes > ROW_BYTES_MAX) {
+				throw duckdb::InvalidInputException("a row takes %llu bytes, more than the %llu that one row may take; "
+				                                    "store it in several rows [quack:%s]",
+				                                    static_cast<unsigned long long>(bytes),
+				                                    static_cast<unsigned long long>(ROW_BYTES_MAX),
+				                                    ErrorCodeName(ErrorCode::InvalidArgument));
+			}
+			if (bytes < BATCH_BYTES / 4) {
+				rows_at_once = std::min<duckdb::idx_t>(2 * rows_at_once, STANDARD_VECTOR_SIZE);
+			}
+			open.chunk_count++;
+			return count;
+		}
+	}
+
+	void SendClosed(ClientContext &context) {
+		if (!deferred) {
+			Push(context, Budgeted(context));
+		} else if (kept_bytes > DEFERRED_BYTES_MAX) {
+			throw duckdb::NotImplementedException("not supported: more than %llu MiB of rows in a statement that "
+			                                      "reads and writes remote tables beside "
+			                                      "local data. Split it, or copy the local rows first",
+			                                      static_cast<unsigned long long>(DEFERRED_BYTES_MAX >> 20));
+		}
 	}
 
 	void CloseBatch() {
@@ -345,6 +384,7 @@ private:
 	std::shared_ptr<RemoteSession> session;
 
 	uint64_t rows = 0;
+	duckdb::idx_t rows_at_once = 64; //! a first guess of how many large rows make a batch
 	ChunkBatch open;
 	std::deque<ChunkBatch> batches;
 	size_t kept_bytes = 0;

@@ -8,6 +8,7 @@
 
 #include "duckdb.hpp"
 #include "quack/catalog/replicated_database.hpp"
+#include "quack/common/limits.hpp"
 #include "quack/node/consensus_engine.hpp"
 #include "quack/sql/admission.hpp"
 #include "quack/sql/contention.hpp"
@@ -29,7 +30,8 @@ struct ServerLimits {
 	size_t executions_kept_max = 64;
 	size_t stream_buffer_bytes_max = 64 * 1024 * 1024;
 	size_t streams_max = 64; //! per session
-	size_t request_bytes_max = 256 * 1024 * 1024;
+	//! Holds any row that a table may hold.
+	size_t request_bytes_max = ROW_BYTES_MAX + 48 * 1024 * 1024;
 	uint64_t heartbeat_timeout_s_default = 60;
 	uint64_t heartbeat_timeout_s_max = 24 * 3600;
 	//! Sessions of version 1 have no heartbeat: they end after this long without a request.

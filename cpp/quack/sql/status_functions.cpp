@@ -376,6 +376,8 @@ StatusFunction StatisticsFunction() {
 		add("transactions_applied", replica.transactions_applied);
 		add("local_evictions", replica.local_evictions);
 		add("waiting_commits", replica.waiting_commits);
+		add("large_transactions_open", replica.open_streams);
+		add("large_transaction_bytes", replica.open_stream_bytes);
 		add("checkpoints", replica.checkpoints);
 		add("checkpoint_last_ms", replica.checkpoint_last_ms);
 		add("checkpoint_max_ms", replica.checkpoint_max_ms);
