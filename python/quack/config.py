@@ -165,6 +165,8 @@ class NodeConfig(_Strict):
     #: snapshot.
     log_tail_bytes: int | None = Field(default=None, ge=0, le=1 << 40)
     log_tail_entries: int | None = Field(default=None, ge=0, le=1 << 40)
+    #: What this node sends of its state to all nodes that need a copy together; 0 = no limit.
+    snapshot_bytes_per_second: int | None = Field(default=None, ge=0, le=1 << 40)
     #: Size of one file of the log.
     log_segment_bytes: int | None = Field(default=None, ge=64 * 1024)
 
@@ -217,6 +219,7 @@ class NodeConfig(_Strict):
             "log_tail_bytes",
             "log_tail_entries",
             "log_segment_bytes",
+            "snapshot_bytes_per_second",
         ):
             value = getattr(self, name)
             if value is not None:  # else the extension's default

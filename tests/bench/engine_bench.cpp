@@ -56,6 +56,9 @@ public:
 	Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() override {
 		return Status(ErrorCode::NotSupported, "the bench has no snapshots");
 	}
+	std::vector<std::unique_ptr<SnapshotImage>> RetainedSnapshots() override {
+		return {};
+	}
 	Status InstallSnapshot(const std::string &path) override {
 		return Status(ErrorCode::NotSupported, "the bench has no snapshots: " + path);
 	}

@@ -1,9 +1,10 @@
 """How long a node needs after kill -9, from its start until it has applied its log again.
 
-One voter over mTLS writes log without a checkpoint: first many transactions of one row, then few
-large ones. After each part it is killed and started, and the time until it answers and has applied
-everything it had before is taken. The last line is one JSON object with seconds, entries and bytes;
-the exit code is 0 only when every acknowledged row is there again.
+One voter over mTLS, with a catalog of the size asked for in its file, writes log without a
+checkpoint: first many transactions of one row, then few large ones. After each part it is killed
+and started, and the time until it answers and has applied everything it had before is taken. The
+last line is one JSON object with seconds, entries and bytes; the exit code is 0 only when every
+acknowledged row is there again.
 """
 
 from __future__ import annotations
@@ -62,6 +63,18 @@ def write_large(cluster: LocalCluster, megabytes: int) -> int:
     return rows
 
 
+def fill_catalog(cluster: LocalCluster, megabytes: int) -> int:
+    """Put in rows that do not compress and have them written to the file; returns how many."""
+    session = cluster.connect()
+    session.execute("CREATE TABLE cp.big (h UBIGINT)")
+    rows = 0
+    while rows * 8 < megabytes * 1_000_000:
+        session.execute(f"INSERT INTO cp.big SELECT hash(range + {rows}) FROM range(500000)")
+        rows += 500_000
+    session.close()
+    return rows
+
+
 def status(cluster: LocalCluster) -> dict[str, object]:
     return cluster.status(cluster.nodes[0]) or {}
 
@@ -95,6 +108,13 @@ def run(arguments: argparse.Namespace, folder: pathlib.Path) -> dict[str, object
         session = cluster.connect()
         session.execute("CREATE TABLE cp.t (i BIGINT, s VARCHAR)")
         session.close()
+        large_rows = fill_catalog(cluster, arguments.catalog_megabytes)
+        # A clean stop writes a checkpoint.
+        if cluster.nodes[0].stop(timeout_s=300) != 0:
+            raise SystemExit(f"no clean stop:\n{cluster.nodes[0].log_tail()}")
+        cluster.start(timeout_s=300)
+        file = cluster.nodes[0].log_file.parent / "data" / "catalog" / "cp.duckdb"
+        catalog_bytes = file.stat().st_size
         empty = recover(cluster)
         rows = write_small(cluster, arguments.entries)
         small = recover(cluster)
@@ -102,11 +122,13 @@ def run(arguments: argparse.Namespace, folder: pathlib.Path) -> dict[str, object
         large = recover(cluster)
         session = cluster.connect(consistency="linearizable")
         counted = session.execute("SELECT count(*) FROM cp.t").fetchall()[0][0]
+        large_counted = session.execute("SELECT count(*) FROM cp.big").fetchall()[0][0]
         session.close()
         cluster.stop()
     return {
-        "ok": counted == rows,
+        "ok": counted == rows and large_counted == large_rows,
         "rows": counted,
+        "catalog_bytes": catalog_bytes,
         "empty": empty,
         "small": small,
         "small_and_large": large,
@@ -117,6 +139,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--entries", type=int, default=20_000, help="transactions of one row")
     parser.add_argument("--megabytes", type=int, default=64, help="log in large transactions")
+    parser.add_argument(
+        "--catalog-megabytes", type=int, default=0, help="in the file, not replayed"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="quack-recovery-") as scratch:
         document = run(arguments, pathlib.Path(scratch))

@@ -17,6 +17,7 @@ const std::vector<Canary> &Canaries() {
 	    {"skip_checksum", &Sabotage::skip_checksum},
 	    {"apply_before_durable", &Sabotage::apply_before_durable},
 	    {"install_backwards", &Sabotage::install_backwards},
+	    {"resume_other_image", &Sabotage::resume_other_image},
 	    {"keep_identity", &Sabotage::keep_identity},
 	};
 	return all;

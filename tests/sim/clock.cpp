@@ -41,6 +41,7 @@ const char *EventKindName(EventKind kind) {
 	                                    "nemesis",
 	                                    "leader_strike",
 	                                    "sync_strike",
+	                                    "transfer_strike",
 	                                    "lease_attack",
 	                                    "forced_campaign",
 	                                    "lease_read",

@@ -30,6 +30,7 @@ enum class EventKind : uint8_t {
 	Nemesis,           //! arg = fault kind
 	LeaderStrike,      //! node
 	SyncStrike,        //! node
+	TransferStrike,    //! node: sends or receives an image
 	LeaseAttack,       //! node = the leader, arg = bit mask of the slots it still hears
 	ForcedCampaign,    //! node, arg = how many more
 	LeaseRead,         //! node = the leader, arg = how many more

@@ -116,6 +116,13 @@ void Nemesis::Handle(const SimEvent &event) {
 			CrashOne(node, CrashKind::PowerLoss, std::min(world.settings.delay_max, world.settings.downtime_max));
 		}
 		return;
+	case EventKind::TransferStrike:
+		if (same_life) {
+			auto lives = prng.Chance(1, 2); // the machine
+			CrashOne(node, lives ? CrashKind::Process : CrashKind::PowerLoss,
+			         std::min(world.settings.config.election_timeout, world.settings.downtime_max));
+		}
+		return;
 	case EventKind::LeaseAttack:
 		if (same_life && node.Role() == raft::Role::Leader) {
 			FinishLeaseAttack(node, event.arg);

@@ -81,6 +81,7 @@ void SimNode::Crash(CrashKind kind, BitFlip flip) {
 	life++;
 	paused_until = 0;
 	world.coverage.crashes++;
+	kind = disk->HasLostPower() ? CrashKind::PowerLoss : kind;
 	world.coverage.lost_writes_at_crash += disk->Crash(kind, flip, prng);
 	bool behind =
 	    disk->checkpoint && !disk->Written().Holds(disk->checkpoint->AppliedIndex(), disk->checkpoint->AppliedTerm());
@@ -93,7 +94,7 @@ void SimNode::Crash(CrashKind kind, BitFlip flip) {
 	pending_reads.clear();
 	world.coverage.snapshot_fetches_cut_by_crash += installing ? 1 : 0;
 	installing = false;
-	snapshots.End();
+	snapshots.End(kind);
 	pending_install.reset();
 	secret_entries = false;
 	pending_checkpoint.reset();
@@ -117,6 +118,7 @@ void SimNode::ReplaceIdentity() {
 	id = MakeNodeId(slot, incarnation);
 	world.coverage.Add(disk->Counters());
 	disk = MakeDisk();
+	snapshots.Forget();
 	membership = initial;
 	world.coverage.identities_replaced++;
 }
@@ -667,6 +669,10 @@ MachineImage SimNode::ImageToServe() {
 	return disk->checkpoint && prng.Chance(1, 2) ? disk->checkpoint : std::make_shared<const RegisterMachine>(machine);
 }
 
+uint64_t SimNode::NewImageId() {
+	return prng.Next() | 1;
+}
+
 void SimNode::OnImage(const std::string &bytes, const raft::SnapshotMeta &position) {
 	auto decoded = RegisterMachine::Decode(bytes);
 	if (!decoded.IsOk() || decoded.Value().AppliedIndex() != position.index ||
@@ -676,6 +682,7 @@ void SimNode::OnImage(const std::string &bytes, const raft::SnapshotMeta &positi
 		return;
 	}
 	if (position.index < machine.AppliedIndex() && !world.sabotage.install_backwards) {
+		snapshots.DropReceived();
 		OnFetchFailed();
 		return;
 	}
@@ -695,6 +702,7 @@ void SimNode::OnImage(const std::string &bytes, const raft::SnapshotMeta &positi
 
 void SimNode::FinishSnapshot() {
 	disk->checkpoint = std::move(pending_install);
+	snapshots.DropReceived();
 	pending_install.reset();
 	Gated gate;
 	gate.installed = raft::SnapshotInstalledEvent();
@@ -704,6 +712,12 @@ void SimNode::FinishSnapshot() {
 	write.reset = pending_position;
 	gate.seq = disk->Write(std::move(write));
 	Gate(std::move(gate));
+}
+
+void SimNode::OnPiece() {
+	if (prng.Chance(world.settings.transfer_strike_percent, 100)) {
+		world.queue.Push(0, EventKind::TransferStrike, static_cast<uint16_t>(slot), life, 0);
+	}
 }
 
 void SimNode::OnFetchFailed() {

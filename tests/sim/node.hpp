@@ -166,8 +166,10 @@ private:
 	void PushCallEvent(MonotonicNs delay, EventKind kind, uint64_t arg) override;
 	//! A fresh or the durable image.
 	MachineImage ImageToServe() override;
+	uint64_t NewImageId() override;
 	void OnImage(const std::string &bytes, const raft::SnapshotMeta &position) override;
 	void OnFetchFailed() override;
+	void OnPiece() override;
 	//! The received image is durable: reset the log to it, then tell the core.
 	void FinishSnapshot();
 

@@ -73,6 +73,7 @@ void DrawNodeFaults(Prng &prng, Settings &s) {
 	s.leader_strike_percent = Pick<uint32_t>(prng, {0, 0, 0, 50, 95});
 	s.leader_strike_delay_max = s.delay_max * Pick<MonotonicNs>(prng, {2, 6, 20});
 	s.sync_strike_permille = Pick<uint32_t>(prng, {0, 0, 3, 30, 150});
+	s.transfer_strike_percent = Pick<uint32_t>(prng, {0, 0, 5, 25});
 	s.lease_attack_interval = Interval(prng, 25, timeout * 3, timeout * 6);
 	s.sync_latency_min = timeout / Pick<MonotonicNs>(prng, {5000, 1000, 200});
 	s.sync_latency_max = s.sync_latency_min + timeout / Pick<MonotonicNs>(prng, {1000, 100, 20});
@@ -101,6 +102,9 @@ void DrawOperations(Prng &prng, Settings &s) {
 	s.snapshot_call_timeout = timeout / Pick<MonotonicNs>(prng, {1, 2});
 	s.snapshot_retry_pause = timeout / 20;
 	s.snapshot_idle_timeout = timeout * Pick<MonotonicNs>(prng, {1, 4});
+	s.snapshot_resume_timeout = s.snapshot_idle_timeout * Pick<MonotonicNs>(prng, {1, 10});
+	s.snapshot_piece_bytes_max = Pick<uint64_t>(prng, {100, UINT64_MAX});
+	s.snapshot_record_interval = Pick<uint64_t>(prng, {1, 3});
 	s.apply_latency_max = timeout / Pick<MonotonicNs>(prng, {1000, 50, 3});
 }
 
@@ -159,6 +163,7 @@ void FocusOnLeases(Prng &prng, Settings &s) {
 	s.straggler_permille = 0;
 	s.leader_strike_percent = 0;
 	s.sync_strike_permille = 0;
+	s.transfer_strike_percent = 0;
 	s.crash_rot_percent = 0;
 	s.power_cut_permille = 0;
 	for (auto interval : {&s.partition_interval, &s.crash_interval, &s.pause_interval, &s.slow_disk_interval,
@@ -216,7 +221,8 @@ std::string Settings::ToString() const {
 	    << "\n  crash: interval_ms=" << ms(crash_interval) << " downtime_max_ms=" << ms(downtime_max)
 	    << " process_crash_percent=" << process_crash_percent << " leader_strike_percent=" << leader_strike_percent
 	    << " leader_strike_delay_max_ms=" << ms(leader_strike_delay_max)
-	    << " sync_strike_permille=" << sync_strike_permille << " lease_attack_interval_ms=" << ms(lease_attack_interval)
+	    << " transfer_strike_percent=" << transfer_strike_percent << " sync_strike_permille=" << sync_strike_permille
+	    << " lease_attack_interval_ms=" << ms(lease_attack_interval)
 	    << "\n  disk: sync_latency_ms=" << ms(sync_latency_min) << ".." << ms(sync_latency_max)
 	    << " slow_disk_interval_ms=" << ms(slow_disk_interval)
 	    << " slow_disk_duration_max_ms=" << ms(slow_disk_duration_max) << " slow_disk_factor=" << slow_disk_factor
@@ -233,11 +239,13 @@ std::string Settings::ToString() const {
 	    << " snapshot_chunk_bytes=" << snapshot_chunk_bytes << " snapshot_call_timeout_ms=" << ms(snapshot_call_timeout)
 	    << " snapshot_retry_pause_ms=" << ms(snapshot_retry_pause)
 	    << " snapshot_idle_timeout_ms=" << ms(snapshot_idle_timeout)
-	    << " apply_latency_max_ms=" << ms(apply_latency_max) << "\n  workload: clients=" << client_count
-	    << " keys=" << key_count << " read_percent=" << read_percent << " cas_percent=" << cas_percent
-	    << " batch_max=" << batch_max << " think_max_ms=" << ms(think_max) << " op_timeout_ms=" << ms(op_timeout)
-	    << " payload_padding_max=" << payload_padding_max << " leader_affinity_percent=" << leader_affinity_percent
-	    << "\n";
+	    << " snapshot_resume_timeout_ms=" << ms(snapshot_resume_timeout)
+	    << " snapshot_piece_bytes_max=" << snapshot_piece_bytes_max
+	    << " snapshot_record_interval=" << snapshot_record_interval << " apply_latency_max_ms=" << ms(apply_latency_max)
+	    << "\n  workload: clients=" << client_count << " keys=" << key_count << " read_percent=" << read_percent
+	    << " cas_percent=" << cas_percent << " batch_max=" << batch_max << " think_max_ms=" << ms(think_max)
+	    << " op_timeout_ms=" << ms(op_timeout) << " payload_padding_max=" << payload_padding_max
+	    << " leader_affinity_percent=" << leader_affinity_percent << "\n";
 	return out.str();
 }
 

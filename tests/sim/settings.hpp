@@ -57,6 +57,8 @@ struct Settings {
 	uint32_t leader_strike_percent = 0;
 	MonotonicNs leader_strike_delay_max = 0;
 	uint32_t sync_strike_permille = 0;
+	//! A node crashes, and is soon back, when it has sent or received a piece of an image.
+	uint32_t transfer_strike_percent = 0;
 	//! Every so often a lease is put to the test: the leader keeps contact to a bare quorum, whose members then go down
 	//! for a moment or lose it too, while another node campaigns again and again.
 	MonotonicNs lease_attack_interval = 0;
@@ -104,6 +106,12 @@ struct Settings {
 	MonotonicNs snapshot_retry_pause = 0;
 	//! The source forgets an image that nobody asked about for so long.
 	MonotonicNs snapshot_idle_timeout = 0;
+	//! The same while a peer has not all of it.
+	MonotonicNs snapshot_resume_timeout = 0;
+	//! The source answers at most so much of a chunk, as one with a rate limit does.
+	uint64_t snapshot_piece_bytes_max = 0;
+	//! The receiver writes down what it holds after so many pieces.
+	uint64_t snapshot_record_interval = 1;
 
 	MonotonicNs apply_latency_max = 0;
 	//! Tell the core only of the last of several appends that one sync made durable.

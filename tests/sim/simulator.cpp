@@ -118,6 +118,7 @@ private:
 		case EventKind::NemesisEnd:
 		case EventKind::LeaderStrike:
 		case EventKind::SyncStrike:
+		case EventKind::TransferStrike:
 		case EventKind::LeaseAttack:
 		case EventKind::ForcedCampaign:
 		case EventKind::LeaseRead:

@@ -1,6 +1,7 @@
 #include "sim/snapshot_peer.hpp"
 
 #include "quack/common/check.hpp"
+#include "quack/common/crc32c.hpp"
 
 namespace quack {
 namespace sim {
@@ -15,29 +16,35 @@ Status NotAsked() {
 
 } // namespace
 
-//! The bytes of one image, as a file would be.
 class SnapshotPeer::OpenImage final : public node::StateMachine::SnapshotImage {
 public:
-	explicit OpenImage(const RegisterMachine &machine) : bytes(machine.Encode()) {
-		node::AppliedPosition position;
-		position.index = machine.AppliedIndex();
-		position.term = machine.AppliedTerm();
-		position.membership = machine.MembershipAt(machine.AppliedIndex());
-		positions.push_back(position);
+	OpenImage(SnapshotPeer &peer_p, uint64_t id_p, std::shared_ptr<const ImageFile> file_p)
+	    : peer(peer_p), id(id_p), file(std::move(file_p)) {
+	}
+	uint64_t Id() const override {
+		return id;
 	}
 	const std::vector<node::AppliedPosition> &Positions() const override {
-		return positions;
+		return file->positions;
 	}
 	uint64_t Bytes() const override {
-		return bytes.size();
+		return file->bytes.size();
 	}
 	Result<std::string> Read(uint64_t offset, size_t size) override {
-		return bytes.substr(offset, size);
+		return file->bytes.substr(offset, size);
+	}
+	Status Retain(bool keep) override {
+		peer.retained.erase(id);
+		if (keep) {
+			peer.retained.emplace(id, file);
+		}
+		return Status::Ok();
 	}
 
 private:
-	const std::string bytes;
-	std::vector<node::AppliedPosition> positions;
+	SnapshotPeer &peer;
+	const uint64_t id;
+	const std::shared_ptr<const ImageFile> file;
 };
 
 SnapshotPeer::SnapshotPeer(const Settings &settings_p, const Sabotage &sabotage_p, Coverage &coverage_p,
@@ -46,6 +53,7 @@ SnapshotPeer::SnapshotPeer(const Settings &settings_p, const Sabotage &sabotage_
 	config.cluster_id = CLUSTER_ID;
 	config.snapshot_chunk_bytes = settings.snapshot_chunk_bytes;
 	config.snapshot_idle_timeout = settings.snapshot_idle_timeout;
+	config.snapshot_resume_timeout = settings.snapshot_resume_timeout;
 }
 
 void SnapshotPeer::Begin(raft::NodeId self_p, MonotonicNs local_now) {
@@ -54,14 +62,29 @@ void SnapshotPeer::Begin(raft::NodeId self_p, MonotonicNs local_now) {
 	// Every image of this machine holds a membership.
 	node::StateMachine &images = *this;
 	shelf = std::make_unique<node::SnapshotShelf>(config, images, [](raft::GroupId) -> raft::Membership { return {}; });
-	shelf->NumberFrom(static_cast<uint64_t>(local_now) | 1);
+	shelf->Begin(local_now);
 }
 
-void SnapshotPeer::End() {
+void SnapshotPeer::End(CrashKind kind) {
 	shelf.reset();
 	download.reset();
 	is_waiting = false;
 	call_number++;
+	if (kind == CrashKind::PowerLoss) {
+		retained.clear();
+		auto part = node::DecodeSnapshotPart(record);
+		file.resize(part.IsOk() ? part.Value().offset : 0);
+	}
+}
+
+void SnapshotPeer::Forget() {
+	retained.clear();
+	DropReceived();
+}
+
+void SnapshotPeer::DropReceived() {
+	file.clear();
+	record.clear();
 }
 
 raft::LogIndex SnapshotPeer::HeldIndex(MonotonicNs local_now) {
@@ -85,15 +108,34 @@ void SnapshotPeer::Take(const SnapshotCall &call, MonotonicNs local_now) {
 	answer.to = call.from;
 	answer.number = call.number;
 	if (call.kind == SnapshotCall::Kind::Open) {
-		answer.body = Encode(shelf->Open(call.body, true, local_now));
+		answer.body = Encode(shelf->Open(call.body, std::to_string(call.from), local_now));
 	} else {
-		answer.body = Encode(shelf->Chunk(call.body, local_now));
+		answer.body =
+		    Encode(shelf->Chunk(call.body, std::to_string(call.from), local_now, settings.snapshot_piece_bytes_max));
+		owner.OnPiece();
 	}
 	owner.SendCall(std::move(answer));
 }
 
 Result<std::unique_ptr<node::StateMachine::SnapshotImage>> SnapshotPeer::OpenSnapshot() {
-	return std::unique_ptr<SnapshotImage>(std::make_unique<OpenImage>(*owner.ImageToServe()));
+	auto machine = owner.ImageToServe();
+	auto image = std::make_shared<ImageFile>();
+	image->bytes = machine->Encode();
+	node::AppliedPosition position;
+	position.index = machine->AppliedIndex();
+	position.term = machine->AppliedTerm();
+	position.membership = machine->MembershipAt(machine->AppliedIndex());
+	image->positions.push_back(position);
+	return std::unique_ptr<SnapshotImage>(std::make_unique<OpenImage>(*this, owner.NewImageId(), std::move(image)));
+}
+
+std::vector<std::unique_ptr<node::StateMachine::SnapshotImage>> SnapshotPeer::RetainedSnapshots() {
+	std::vector<std::unique_ptr<SnapshotImage>> images;
+	for (auto &entry : retained) {
+		images.push_back(std::make_unique<OpenImage>(*this, entry.first, entry.second));
+	}
+	coverage.snapshot_images_kept += images.size();
+	return images;
 }
 
 Status SnapshotPeer::Apply(const std::vector<node::CommittedEntry> &) {
@@ -121,12 +163,41 @@ Status SnapshotPeer::InstallSnapshot(const std::string &) {
 void SnapshotPeer::Fetch(raft::LogIndex index_min, raft::NodeId from) {
 	QUACK_CHECK(!download, "one transfer at a time");
 	// A sabotaged node takes whatever it gets.
-	auto wanted = sabotage.install_backwards ? 0 : index_min;
-	download = std::make_unique<node::SnapshotDownload>(config, raft::ROOT_GROUP, wanted, std::to_string(from));
+	wanted_index = sabotage.install_backwards ? 0 : index_min;
+	auto part = LoadPart();
+	auto holder = part ? std::stoull(part->source) : from;
+	next_source = holder == from ? raft::NO_NODE : from;
+	Begin(holder, holder != from);
+}
+
+std::optional<node::SnapshotPart> SnapshotPeer::LoadPart() {
+	auto part = node::DecodeSnapshotPart(record);
+	if (!part.IsOk()) {
+		return std::nullopt;
+	}
+	auto held = ByteView(file).substr(0, part.Value().offset);
+	QUACK_CHECK(held.size() == part.Value().offset && Crc32c(held) == part.Value().crc32c,
+	            "a record counts only what is there");
+	return part.Value();
+}
+
+void SnapshotPeer::Begin(raft::NodeId from, bool resume_only) {
+	download = std::make_unique<node::SnapshotDownload>(config, raft::ROOT_GROUP, wanted_index, std::to_string(from),
+	                                                    LoadPart(), resume_only);
 	source = from;
 	is_opened = false;
-	file.clear();
 	Ask();
+}
+
+void SnapshotPeer::MistakeImage(const Result<std::string> &answer) {
+	auto part = LoadPart();
+	auto offered = answer.IsOk() ? wire::DecodeSnapshotOpenAnswer(answer.Value())
+	                             : Result<wire::SnapshotOpenAnswer>(answer.GetStatus());
+	if (part && offered.IsOk() && offered.Value().image != 0 && part->offset <= offered.Value().bytes) {
+		part->image = offered.Value();
+		download = std::make_unique<node::SnapshotDownload>(config, raft::ROOT_GROUP, wanted_index,
+		                                                    std::to_string(source), std::move(part));
+	}
 }
 
 void SnapshotPeer::Ask() {
@@ -162,11 +233,18 @@ void SnapshotPeer::Handle(const SimEvent &event) {
 void SnapshotPeer::TakeAnswer(const Result<std::string> &answer) {
 	is_waiting = false;
 	if (!is_opened) {
+		if (sabotage.resume_other_image) {
+			MistakeImage(answer);
+		}
 		is_opened = download->TakeOpen(answer).IsOk();
 		if (!is_opened) {
 			Fail();
 			return;
 		}
+		coverage.snapshots_resumed += download->IsResumed() ? 1 : 0;
+		coverage.snapshots_begun_anew += !record.empty() && !download->IsResumed() ? 1 : 0;
+		file.resize(download->Offset());
+		record = Encode(download->Part());
 	} else {
 		auto data = download->TakeChunk(answer);
 		if (!data.IsOk()) {
@@ -178,18 +256,30 @@ void SnapshotPeer::TakeAnswer(const Result<std::string> &answer) {
 			return;
 		}
 		coverage.snapshot_chunks++;
+		owner.OnPiece();
 		file += data.Value();
+		if (++chunk_count % settings.snapshot_record_interval == 0) {
+			record = Encode(download->Part());
+		}
 	}
 	if (!download->IsComplete()) {
 		Ask();
 		return;
 	}
-	auto position = download->Image().positions.front().meta;
+	auto part = download->Part();
+	auto position = part.image.positions.front().meta;
 	download.reset();
+	record = Encode(part);
 	owner.OnImage(file, position);
 }
 
 void SnapshotPeer::Fail() {
+	if (!is_opened && next_source != raft::NO_NODE) {
+		auto from = next_source;
+		next_source = raft::NO_NODE;
+		Begin(from, false);
+		return;
+	}
 	owner.PushCallEvent(settings.snapshot_retry_pause, EventKind::SnapshotGiveUp, call_number);
 }
 

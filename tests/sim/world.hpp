@@ -53,6 +53,9 @@ struct Coverage {
 	uint64_t snapshot_chunks_asked_again = 0;
 	uint64_t snapshot_fetches_failed = 0;
 	uint64_t snapshot_fetches_cut_by_crash = 0;
+	uint64_t snapshots_resumed = 0;
+	uint64_t snapshots_begun_anew = 0;
+	uint64_t snapshot_images_kept = 0;
 	uint64_t writes_acknowledged = 0;
 	uint64_t writes_refused = 0;
 	uint64_t writes_unknown = 0;

@@ -28,6 +28,7 @@
 #include "quack/catalog/replicated_catalog.hpp"
 #include "quack/catalog/replicated_transaction_manager.hpp"
 #include "quack/catalog/scratch_database.hpp"
+#include "quack/catalog/snapshot_image.hpp"
 #include "quack/common/log.hpp"
 
 namespace quack {
@@ -153,68 +154,23 @@ Status LoadOrCreateMeta(ReplicaCore &core) {
 	return WriteCheckpoint(core);
 }
 
-//! A finished copy of the catalog file, deleted when the image is closed.
-class FileImage final : public node::StateMachine::SnapshotImage {
+using CheckpointKey = duckdb::unique_ptr<duckdb::StorageLockKey>;
+
+//! Counts a copy under way.
+class CopyScope {
 public:
-	FileImage(std::string path_p, int file_p, uint64_t bytes_p, std::vector<node::AppliedPosition> positions_p)
-	    : path(std::move(path_p)), file(file_p), bytes(bytes_p), positions(std::move(positions_p)) {
+	explicit CopyScope(std::atomic<int> &count_p) : count(count_p) {
+		count++;
 	}
-	~FileImage() override {
-		close(file);
-		unlink(path.c_str());
+	~CopyScope() {
+		count--;
 	}
-	const std::vector<node::AppliedPosition> &Positions() const override {
-		return positions;
-	}
-	uint64_t Bytes() const override {
-		return bytes;
-	}
-	Result<std::string> Read(uint64_t offset, size_t size) override {
-		std::string out(offset < bytes ? std::min<uint64_t>(size, bytes - offset) : 0, '\0');
-		size_t done = 0;
-		while (done < out.size()) {
-			auto got = pread(file, &out[done], out.size() - done, off_t(offset + done));
-			if (got < 0 && errno == EINTR) {
-				continue;
-			}
-			if (got <= 0) {
-				return SystemError("reading snapshot", path);
-			}
-			done += size_t(got);
-		}
-		return out;
-	}
+	CopyScope(const CopyScope &) = delete;
+	CopyScope &operator=(const CopyScope &) = delete;
 
 private:
-	std::string path;
-	int file;
-	uint64_t bytes;
-	std::vector<node::AppliedPosition> positions;
+	std::atomic<int> &count;
 };
-
-Status CopyBytes(int from, int to, uint64_t bytes, const std::string &path) {
-	off_t offset = 0;
-	std::string buffer;
-	while (uint64_t(offset) < bytes) {
-		auto copied = copy_file_range(from, &offset, to, nullptr, bytes - uint64_t(offset), 0);
-		if (copied > 0) {
-			continue;
-		}
-		if (copied == 0 || (errno != EINTR && errno != EXDEV && errno != EINVAL && errno != ENOSYS)) {
-			return SystemError("copying to snapshot", path);
-		}
-		// No in-kernel copy on this file system.
-		buffer.resize(1024 * 1024);
-		auto got = pread(from, &buffer[0], std::min<uint64_t>(buffer.size(), bytes - uint64_t(offset)), offset);
-		if (got <= 0 || write(to, buffer.data(), size_t(got)) != got) {
-			return SystemError("copying to snapshot", path);
-		}
-		offset += got;
-	}
-	return Status::Ok();
-}
-
-using CheckpointKey = duckdb::unique_ptr<duckdb::StorageLockKey>;
 
 CheckpointKey TryLock(duckdb::AttachedDatabase &database, MonotonicNs wait) {
 	auto &manager = duckdb::DuckTransactionManager::Get(database);
@@ -315,6 +271,10 @@ Status CheckpointAttached(ReplicaCore &core) {
 	auto reserved = ReserveSpace(core, CheckpointBytesMax(core, *database));
 	if (!reserved.IsOk()) {
 		return reserved;
+	}
+	if (core.snapshot_copies != 0) {
+		// It would wait for the copy in vain, with the gate closed.
+		return Status(ErrorCode::Unavailable, "the state is being copied for a peer or a backup");
 	}
 	SystemClock clock;
 	auto start = clock.Now();
@@ -542,6 +502,7 @@ Result<std::unique_ptr<node::StateMachine::SnapshotImage>> CopySnapshot(ReplicaC
 		if (!database || core.file < 0) {
 			return Status(ErrorCode::Unavailable, "the catalog is not attached");
 		}
+		CopyScope scope(core.snapshot_copies);
 		// Only a checkpoint changes blocks that the last one wrote, and the shared lock keeps it away.
 		auto lock = duckdb::DuckTransactionManager::Get(*database).SharedCheckpointLock();
 		std::vector<node::AppliedPosition> positions;
@@ -553,17 +514,8 @@ Result<std::unique_ptr<node::StateMachine::SnapshotImage>> CopySnapshot(ReplicaC
 		if (fstat(core.file, &info) != 0) {
 			return SystemError("inspecting", core.options.path);
 		}
-		auto path = core.options.path + ".snapshot." + RequestIdToString(NewRequestId());
-		auto copy = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-		if (copy < 0) {
-			return SystemError("creating snapshot", path);
-		}
-		auto image = std::make_unique<FileImage>(path, copy, uint64_t(info.st_size), std::move(positions));
-		auto status = CopyBytes(core.file, copy, uint64_t(info.st_size), path);
-		if (!status.IsOk()) {
-			return status;
-		}
-		return std::unique_ptr<node::StateMachine::SnapshotImage>(std::move(image));
+		return CopyToImage({core.options.path, core.options.cluster_id}, core.file, uint64_t(info.st_size),
+		                   std::move(positions));
 	} catch (std::exception &exception) {
 		return Status(ErrorCode::IoError, duckdb::ErrorData(exception).Message());
 	}

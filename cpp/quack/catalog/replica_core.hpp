@@ -115,6 +115,9 @@ struct ReplicaCore {
 	//! POSIX lock on it. -1 when detached.
 	int file = -1;
 
+	//! Copies of the file under way; they hold the checkpoint lock shared.
+	std::atomic<int> snapshot_copies {0};
+
 	std::atomic<uint64_t> entries_applied {0};
 	std::atomic<uint64_t> entries_rejected {0};
 	std::atomic<uint64_t> foreign_conflicts {0};

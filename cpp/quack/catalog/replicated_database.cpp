@@ -16,6 +16,7 @@
 #include "quack/catalog/equality_audit.hpp"
 #include "quack/catalog/meta_store.hpp"
 #include "quack/catalog/replicated_catalog.hpp"
+#include "quack/catalog/snapshot_image.hpp"
 #include "quack/catalog/stream_sweeper.hpp"
 #include "quack/common/log.hpp"
 
@@ -112,6 +113,10 @@ Status ReplicatedDatabase::Checkpoint() {
 
 Result<std::unique_ptr<node::StateMachine::SnapshotImage>> ReplicatedDatabase::OpenSnapshot() {
 	return CopySnapshot(*core);
+}
+
+std::vector<std::unique_ptr<node::StateMachine::SnapshotImage>> ReplicatedDatabase::RetainedSnapshots() {
+	return FindRetainedImages({core->options.path, core->options.cluster_id});
 }
 
 Status ReplicatedDatabase::InstallSnapshot(const std::string &path) {

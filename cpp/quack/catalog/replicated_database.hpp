@@ -221,6 +221,7 @@ public:
 	//! Unavailable = postponed by an open transaction (see ReplicaOptions), which the message names; try again soon.
 	Status Checkpoint() override;
 	Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() override;
+	std::vector<std::unique_ptr<SnapshotImage>> RetainedSnapshots() override;
 	Status InstallSnapshot(const std::string &path) override;
 
 	//! One consistent read of all tables outside `__quack`, sorted by schema, type and object.

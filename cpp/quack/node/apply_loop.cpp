@@ -1,6 +1,7 @@
 #include "quack/node/apply_loop.hpp"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "quack/common/log.hpp"
 
@@ -300,6 +301,8 @@ void ApplyLoop::PublishQueues() {
 void ApplyLoop::Install(const ImageFile &image) {
 	auto status = state_machine.InstallSnapshot(image.path);
 	if (!status.IsOk()) {
+		// Whatever was wrong with it: the next attempt must not find it and resume there.
+		static_cast<void>(std::remove(image.path.c_str()));
 		if (!IsRetryable(status) && !IsImageRefusal(status)) {
 			latch.Latch("snapshot install: " + status.ToString());
 			return;

@@ -95,10 +95,14 @@ struct RaftEngineConfig {
 	MonotonicNs checkpoint_retry_max = 5 * NS_PER_SECOND;
 
 	size_t snapshot_chunk_bytes = 2 * 1024 * 1024;
-	//! Receiving rate limit; 0 = none.
-	uint64_t snapshot_bytes_per_second = 0;
-	//! An image nobody asked a chunk of for this long is closed.
+	//! What this node sends of images to all peers together; 0 = no limit.
+	uint64_t snapshot_bytes_per_second = 64 * 1024 * 1024;
+	//! An image nobody asked a chunk of for this long is closed, a backup's too; one that a peer has not all of only
+	//! after the longer time, so that it goes on after a restart of either side.
 	MonotonicNs snapshot_idle_timeout = 60 * NS_PER_SECOND;
+	MonotonicNs snapshot_resume_timeout = 600 * NS_PER_SECOND;
+	//! Log that open images may hold back at most. A receiver whose log is cut needs another image.
+	uint64_t snapshot_log_bytes_max = 4ULL * 1024 * 1024 * 1024;
 };
 
 } // namespace node

@@ -228,6 +228,8 @@ Status RaftEngine::Start() {
 		status = parts->fetcher.PrepareDirectory();
 	}
 	if (status.IsOk()) {
+		// Before the first cut of the log: it keeps what their receivers need.
+		parts->server.Prepare();
 		status = parts->OpenGroups();
 	}
 	if (!status.IsOk()) {
@@ -374,9 +376,9 @@ std::vector<GroupStatus> RaftEngine::GetStatus() const {
 			row.reason += (row.reason.empty() ? "" : "; ") + queue.waiting_for;
 		}
 		row.log_disk_bytes = log_status.disk_bytes;
-		auto is_receiving = parts->fetcher.BytesTotal() != 0;
-		row.snapshot_bytes_done = is_receiving ? parts->fetcher.BytesDone() : parts->server.Shelf().BytesDone();
-		row.snapshot_bytes_total = is_receiving ? parts->fetcher.BytesTotal() : parts->server.Shelf().BytesTotal();
+		auto receiving = parts->fetcher.Transfer();
+		row.snapshot_bytes_done = receiving ? receiving->bytes_done : parts->server.Shelf().BytesDone();
+		row.snapshot_bytes_total = receiving ? receiving->bytes_total : parts->server.Shelf().BytesTotal();
 		for (auto alarm : {&disk_alarm, &apply_alarm, &fetch_error}) {
 			if (!alarm->empty()) {
 				row.reason += (row.reason.empty() ? "" : "; ") + *alarm;
@@ -399,8 +401,9 @@ std::vector<GroupStatus> RaftEngine::GetStatus() const {
 		if (!awaiting.empty()) {
 			row.role = "reseeding";
 			row.reason = awaiting + (fetch_error.empty() ? "" : "; " + fetch_error) + row.reason;
-			row.snapshot_bytes_done = parts->fetcher.BytesDone();
-			row.snapshot_bytes_total = parts->fetcher.BytesTotal();
+			auto receiving = parts->fetcher.Transfer().value_or(SnapshotTransfer());
+			row.snapshot_bytes_done = receiving.bytes_done;
+			row.snapshot_bytes_total = receiving.bytes_total;
 		}
 		row.degraded = parts->latch.IsSet();
 		row.reason = row.degraded ? parts->latch.Reason() : row.reason;
@@ -408,9 +411,19 @@ std::vector<GroupStatus> RaftEngine::GetStatus() const {
 	return rows;
 }
 
+std::vector<SnapshotTransfer> RaftEngine::GetSnapshotTransfers() const {
+	auto rows = parts->server.Transfers();
+	if (auto receiving = parts->fetcher.Transfer()) {
+		rows.push_back(std::move(*receiving));
+	}
+	return rows;
+}
+
 void RaftEngine::OpenImage(raft::LogIndex index_min, ImageCallback done) {
-	auto body = Encode(wire::SnapshotOpenRequest {parts->config.cluster_id, raft::ROOT_GROUP, index_min});
-	parts->server.OpenForBackup(std::move(body), [done = std::move(done)](const Result<std::string> &bytes) {
+	wire::SnapshotOpenRequest request;
+	request.cluster_id = parts->config.cluster_id;
+	request.index_min = index_min;
+	parts->server.OpenForBackup(Encode(request), [done = std::move(done)](const Result<std::string> &bytes) {
 		auto answer = bytes.IsOk() ? wire::DecodeSnapshotOpenAnswer(bytes.Value())
 		                           : Result<wire::SnapshotOpenAnswer>(bytes.GetStatus());
 		if (!answer.IsOk() || !answer.Value().status.IsOk()) {
@@ -428,7 +441,7 @@ void RaftEngine::OpenImage(raft::LogIndex index_min, ImageCallback done) {
 
 void RaftEngine::ReadImage(uint64_t image, uint64_t offset, uint64_t size, TextCallback done) {
 	auto body = Encode(wire::SnapshotChunkRequest {image, offset, size});
-	parts->server.Chunk(std::move(body), [done = std::move(done)](const Result<std::string> &bytes) {
+	parts->server.ChunkForBackup(std::move(body), [done = std::move(done)](const Result<std::string> &bytes) {
 		auto answer = bytes.IsOk() ? wire::DecodeSnapshotChunkAnswer(bytes.Value())
 		                           : Result<wire::SnapshotChunkAnswer>(bytes.GetStatus());
 		if (!answer.IsOk() || !answer.Value().status.IsOk()) {
@@ -488,9 +501,9 @@ void RaftEngine::OnPeerCall(const std::string &peer, const std::string &method, 
 	} else if (method == wire::METHOD_MEMBER) {
 		parts->TakeForwardedChange(body, std::move(respond));
 	} else if (method == wire::METHOD_SNAPSHOT_OPEN) {
-		parts->server.Open(std::move(body), std::move(respond));
+		parts->server.Open(peer, std::move(body), std::move(respond));
 	} else if (method == wire::METHOD_SNAPSHOT_CHUNK) {
-		parts->server.Chunk(std::move(body), std::move(respond));
+		parts->server.Chunk(peer, std::move(body), std::move(respond));
 	} else {
 		respond(Status(ErrorCode::NotSupported, "node '" + parts->config.node_id + "' has no call '" + method +
 		                                            "', asked by node '" + peer + "': run the same release on both"));

@@ -8,6 +8,7 @@
 #include "quack/node/engine_config.hpp"
 #include "quack/node/member_change.hpp"
 #include "quack/node/peer_gateway.hpp"
+#include "quack/node/snapshot_transfer.hpp"
 #include "quack/node/state_machine.hpp"
 #include "quack/storage/log_store.hpp"
 
@@ -78,6 +79,8 @@ public:
 	void RequestCheckpoint();
 
 	std::vector<GroupStatus> GetStatus() const override;
+	//! To and from this node, also while it has no groups yet.
+	std::vector<SnapshotTransfer> GetSnapshotTransfers() const;
 	void LatchDegraded(const std::string &reason) override;
 	bool IsDegraded() const override;
 

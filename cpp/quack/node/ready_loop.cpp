@@ -340,6 +340,9 @@ void ReadyLoop::On(StateDurable &event) {
 void ReadyLoop::Truncate(GroupState &group, raft::LogIndex limit) {
 	auto held = context.server.Shelf().HeldIndex(group.id);
 	group.cut_when_closed = held < limit ? limit : 0;
+	if (held < limit) {
+		held = std::max(held, context.log.TailStart(group.id, limit, config.snapshot_log_bytes_max));
+	}
 	limit = std::min({limit, held, group.view.DurableIndex()});
 	auto target = limit;
 	if (!DiskIsFull() && config.log_tail_bytes > 0 && config.log_tail_entries > 0) {

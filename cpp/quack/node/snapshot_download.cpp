@@ -2,26 +2,45 @@
 
 #include <algorithm>
 
+#include "quack/common/crc32c.hpp"
+
 namespace quack {
 namespace node {
 
 namespace {
 
-//! Attempts per chunk: with the pause this outlives a reconnect, not a lost leader.
-constexpr unsigned CHUNK_ATTEMPTS_MAX = 25;
+//! Attempts per chunk: with the pause this outlives a restart of the source, not a lost one.
+constexpr unsigned CHUNK_ATTEMPTS_MAX = 100;
+
+//! The id alone decides; the rest guards against a peer that gives one id to two images.
+bool IsSameImage(const wire::SnapshotOpenAnswer &a, const wire::SnapshotOpenAnswer &b) {
+	auto is_same = [](const wire::SnapshotPosition &left, const wire::SnapshotPosition &right) {
+		return left.group == right.group && left.meta.index == right.meta.index && left.meta.term == right.meta.term;
+	};
+	return a.image == b.image && a.bytes == b.bytes && a.cluster_id == b.cluster_id &&
+	       std::equal(a.positions.begin(), a.positions.end(), b.positions.begin(), b.positions.end(), is_same);
+}
 
 } // namespace
 
 SnapshotDownload::SnapshotDownload(const RaftEngineConfig &config_p, raft::GroupId group_p, raft::LogIndex index_min_p,
-                                   std::string peer_p)
-    : config(config_p), group(group_p), index_min(index_min_p), peer(std::move(peer_p)) {
+                                   std::string peer_p, std::optional<SnapshotPart> part_p, bool resume_only_p)
+    : config(config_p), group(group_p), index_min(index_min_p), peer(std::move(peer_p)), part(std::move(part_p)),
+      resume_only(resume_only_p) {
 }
 
 std::string SnapshotDownload::OpenRequest() const {
-	return Encode(wire::SnapshotOpenRequest {config.cluster_id, group, index_min});
+	wire::SnapshotOpenRequest request;
+	request.cluster_id = config.cluster_id;
+	request.group = group;
+	request.index_min = index_min;
+	request.resume_image = part ? part->image.image : 0;
+	request.resume_only = resume_only;
+	return Encode(request);
 }
 
 Status SnapshotDownload::TakeOpen(const Result<std::string> &answer) {
+	image = wire::SnapshotOpenAnswer();
 	if (!answer.IsOk()) {
 		return answer.GetStatus();
 	}
@@ -32,6 +51,9 @@ Status SnapshotDownload::TakeOpen(const Result<std::string> &answer) {
 	image = std::move(decoded.Value());
 	if (!image.status.IsOk()) {
 		return image.status;
+	}
+	if (image.image == 0) {
+		return Status(ErrorCode::Incompatible, "node '" + peer + "' offers a snapshot without an id");
 	}
 	if (image.cluster_id != config.cluster_id) {
 		return Status(ErrorCode::Incompatible, "node '" + peer + "' offers a snapshot of cluster '" + image.cluster_id +
@@ -47,7 +69,23 @@ Status SnapshotDownload::TakeOpen(const Result<std::string> &answer) {
 		                                           " is needed");
 	}
 	is_open = true;
+	is_resumed = part && IsSameImage(image, part->image);
+	if (is_resumed) {
+		offset = part->offset;
+		crc32c = part->crc32c;
+	}
 	return Status::Ok();
+}
+
+SnapshotPart SnapshotDownload::Part() const {
+	SnapshotPart result;
+	result.image = image;
+	result.source = peer;
+	result.chunk_bytes = config.snapshot_chunk_bytes;
+	result.offset = offset;
+	result.crc32c = crc32c;
+	result.resumed_count = is_resumed && part ? part->resumed_count + 1 : 0;
+	return result;
 }
 
 uint64_t SnapshotDownload::ChunkBytes() const {
@@ -69,14 +107,15 @@ Result<std::string> SnapshotDownload::TakeChunk(const Result<std::string> &answe
 		return status;
 	}
 	auto &data = chunk.Value().data;
-	if (data.size() != ChunkBytes() || chunk.Value().offset != offset) {
+	if (data.empty() || data.size() > ChunkBytes() || chunk.Value().offset != offset) {
 		return Status(ErrorCode::Corruption, "node '" + peer + "' sent " + std::to_string(data.size()) +
 		                                         " bytes at offset " + std::to_string(chunk.Value().offset) +
-		                                         " of the snapshot, " + std::to_string(ChunkBytes()) + " at " +
+		                                         " of the snapshot, at most " + std::to_string(ChunkBytes()) + " at " +
 		                                         std::to_string(offset) + " were asked for");
 	}
 	failed_count = 0;
 	offset += data.size();
+	crc32c = Crc32c(data, crc32c);
 	return std::move(data);
 }
 

@@ -1,10 +1,11 @@
 //! The receiving side of one snapshot transfer, without thread, clock, network or file.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "quack/node/engine_config.hpp"
-#include "quack/wire/calls.hpp"
+#include "quack/node/snapshot_part.hpp"
 
 namespace quack {
 namespace node {
@@ -14,13 +15,23 @@ namespace node {
 //! after its request was given up must not be handed in.
 class SnapshotDownload {
 public:
-	//! An image of `peer` that stands at index_min of the group or later.
-	SnapshotDownload(const RaftEngineConfig &config, raft::GroupId group, raft::LogIndex index_min, std::string peer);
+	//! An image of `peer` that stands at index_min of the group or later. `part`: what the owner holds of one already,
+	//! checked against its checksum; used when the peer still has that very image. `resume_only`: another one is not
+	//! wanted.
+	SnapshotDownload(const RaftEngineConfig &config, raft::GroupId group, raft::LogIndex index_min, std::string peer,
+	                 std::optional<SnapshotPart> part = std::nullopt, bool resume_only = false);
 
 	//! Body of METHOD_SNAPSHOT_OPEN.
 	std::string OpenRequest() const;
-	//! A failure ends the transfer.
+	//! A failure ends the transfer, unless IsPreparing(): then OpenRequest() may be sent once more after a pause.
 	Status TakeOpen(const Result<std::string> &answer);
+	bool IsPreparing() const {
+		return image.is_preparing;
+	}
+	//! Opened, and what the owner holds is the beginning of it: Offset() is behind that.
+	bool IsResumed() const {
+		return is_resumed;
+	}
 
 	//! Body of METHOD_SNAPSHOT_CHUNK: the piece at Offset().
 	std::string ChunkRequest() const;
@@ -42,6 +53,8 @@ public:
 	const wire::SnapshotOpenAnswer &Image() const {
 		return image;
 	}
+	//! What is held now; valid once opened. Kept beside the bytes it goes into the next download.
+	SnapshotPart Part() const;
 
 private:
 	uint64_t ChunkBytes() const;
@@ -50,10 +63,14 @@ private:
 	const raft::GroupId group;
 	const raft::LogIndex index_min;
 	const std::string peer;
+	const std::optional<SnapshotPart> part;
+	const bool resume_only;
 
 	bool is_open = false;
+	bool is_resumed = false;
 	wire::SnapshotOpenAnswer image;
 	uint64_t offset = 0;
+	uint32_t crc32c = 0;
 	//! Answers to the present chunk that were of no use.
 	unsigned failed_count = 0;
 	bool may_ask_again = false;

@@ -1,11 +1,6 @@
 #include "quack/node/snapshot_fetcher.hpp"
 
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
 #include <filesystem>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "quack/common/log.hpp"
 
@@ -14,51 +9,12 @@ namespace node {
 
 namespace {
 
-constexpr const char *FILE_PREFIX = "incoming-snapshot-";
 constexpr MonotonicNs CALL_TIMEOUT = 10 * NS_PER_SECOND;
 constexpr MonotonicNs RETRY_PAUSE = 200 * NS_PER_MS;
-
-Status FileFailure(const char *action, const std::string &path, int error) {
-	auto code = error == ENOSPC || error == EDQUOT ? ErrorCode::DiskFull : ErrorCode::IoError;
-	return Status(code, std::string(action) + " of snapshot file '" + path + "': " + std::strerror(error));
-}
-
-Status WriteAt(int file, uint64_t offset, ByteView bytes) {
-	size_t done = 0;
-	while (done < bytes.size()) {
-		auto written = pwrite(file, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
-		if (written < 0 && errno == EINTR) {
-			continue;
-		}
-		if (written < 0) {
-			return FileFailure("write", "(temporary)", errno);
-		}
-		done += static_cast<size_t>(written);
-	}
-	return Status::Ok();
-}
-
-//! Closes the descriptor, and removes the file unless it was handed on.
-class TemporaryFile {
-public:
-	explicit TemporaryFile(std::string path_p)
-	    : path(std::move(path_p)), file(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600)) {
-	}
-	~TemporaryFile() {
-		if (file >= 0) {
-			close(file);
-			if (!is_kept) {
-				unlink(path.c_str());
-			}
-		}
-	}
-	TemporaryFile(const TemporaryFile &) = delete;
-	TemporaryFile &operator=(const TemporaryFile &) = delete;
-
-	const std::string path;
-	const int file;
-	bool is_kept = false;
-};
+//! So often a source that may be restarting is asked to go on, before another node is asked for everything.
+constexpr unsigned SOURCE_ATTEMPTS = 25;
+//! What was received of an image and not asked for since is removed.
+constexpr MonotonicNs KEEP_PART = 3600 * NS_PER_SECOND;
 
 //! What a waiting caller and the transport's thread share; outlives either.
 struct PendingCall {
@@ -73,26 +29,15 @@ SnapshotFetcher::SnapshotFetcher(const RaftEngineConfig &config_p, const MemberD
                                  transport::Transport &transport_p, const Clock &clock_p, ApplyLoop &apply_p,
                                  LoopMailbox &loop_p, DegradedLatch &latch_p)
     : config(config_p), directory(directory_p), transport(transport_p), clock(clock_p), apply(apply_p), loop(loop_p),
-      latch(latch_p) {
+      latch(latch_p), incoming(config_p.temp_dir) {
 }
 
 SnapshotFetcher::~SnapshotFetcher() {
 	Stop();
 }
 
-Status SnapshotFetcher::PrepareDirectory() const {
-	std::error_code error;
-	std::filesystem::create_directories(config.temp_dir, error);
-	if (error) {
-		return Status(ErrorCode::IoError, "directory '" + config.temp_dir +
-		                                      "' for incoming snapshots: " + error.message() + "; make it writable");
-	}
-	for (auto &entry : std::filesystem::directory_iterator(config.temp_dir, error)) {
-		if (entry.path().filename().string().rfind(FILE_PREFIX, 0) == 0) {
-			std::filesystem::remove(entry.path(), error);
-		}
-	}
-	return Status::Ok();
+Status SnapshotFetcher::PrepareDirectory() {
+	return incoming.Sweep();
 }
 
 void SnapshotFetcher::Start() {
@@ -134,26 +79,16 @@ bool SnapshotFetcher::Sleep(MonotonicNs time) {
 }
 
 void SnapshotFetcher::Run() {
-	while (true) {
-		Job job;
-		{
-			std::unique_lock<std::mutex> guard(lock);
-			changed.wait_for(guard, std::chrono::milliseconds(500), [this] { return !jobs.empty() || ShouldQuit(); });
-			if (ShouldQuit()) {
-				return;
-			}
-			if (jobs.empty()) {
-				continue;
-			}
-			job = jobs.begin()->second;
-			jobs.erase(jobs.begin());
-		}
+	Job job;
+	last_job = clock.Now();
+	while (TakeJob(job)) {
 		auto status = Fetch(job);
-		bytes_done.store(0);
-		bytes_total.store(0);
+		incoming.Close();
+		last_job = clock.Now();
 		{
 			std::lock_guard<std::mutex> guard(lock);
 			last_error = status.IsOk() ? "" : status.ToString();
+			shown = status.IsOk() ? shown : std::nullopt;
 		}
 		if (!status.IsOk() && Sleep(RETRY_PAUSE)) {
 			Log(LogLevel::Warn, "node", "snapshot_fetch_failed", {{"message", status.ToString()}});
@@ -162,38 +97,133 @@ void SnapshotFetcher::Run() {
 	}
 }
 
+bool SnapshotFetcher::TakeJob(Job &job) {
+	while (true) {
+		{
+			std::unique_lock<std::mutex> guard(lock);
+			changed.wait_for(guard, std::chrono::milliseconds(500), [this] { return !jobs.empty() || ShouldQuit(); });
+			if (ShouldQuit()) {
+				return false;
+			}
+			if (!jobs.empty()) {
+				job = jobs.begin()->second;
+				jobs.erase(jobs.begin());
+				return true;
+			}
+		}
+		ForgetWhenIdle();
+	}
+}
+
+void SnapshotFetcher::ForgetWhenIdle() {
+	if (!handed_over.empty() && !std::filesystem::exists(handed_over)) {
+		handed_over.clear();
+		incoming.Remove();
+		std::lock_guard<std::mutex> guard(lock);
+		shown.reset();
+	}
+	if (last_job != 0 && handed_over.empty() && clock.Now() - last_job > KEEP_PART) {
+		last_job = 0;
+		incoming.Remove();
+	}
+}
+
 Status SnapshotFetcher::Fetch(const Job &job) {
+	if (!handed_over.empty() && std::filesystem::exists(handed_over)) {
+		return Status(ErrorCode::Unavailable, "the image received last is still being installed");
+	}
+	handed_over.clear();
+	return FetchFromEither(job);
+}
+
+Status SnapshotFetcher::FetchFromEither(const Job &job) {
 	auto peer = directory.NameOf(job.from);
-	SnapshotDownload download(config, job.group, job.index_min, peer);
-	auto status = download.TakeOpen(CallAndWait(peer, wire::METHOD_SNAPSHOT_OPEN, download.OpenRequest()));
+	auto part = incoming.Load();
+	if (part && part->source != peer) {
+		auto status = FetchFrom(part->source, job, part, true);
+		if (status.IsOk() || ShouldQuit()) {
+			return status;
+		}
+		Log(LogLevel::Info, "node", "snapshot_source_changed",
+		    {{"from", part->source}, {"to", peer}, {"message", status.ToString()}});
+		part = incoming.Load();
+	}
+	return FetchFrom(peer, job, std::move(part), false);
+}
+
+Status SnapshotFetcher::FetchFrom(const std::string &peer, const Job &job, std::optional<SnapshotPart> part,
+                                  bool resume_only) {
+	SnapshotDownload download(config, job.group, job.index_min, peer, part, resume_only);
+	Show(peer, "opening");
+	auto status = Open(peer, download, resume_only ? SOURCE_ATTEMPTS : 1);
 	if (!status.IsOk()) {
 		return status;
 	}
-	TemporaryFile file(config.temp_dir + "/" + FILE_PREFIX + std::to_string(download.Image().image));
-	if (file.file < 0) {
-		return FileFailure("open", file.path, errno);
+	if (resume_only && !download.IsResumed()) {
+		return Status(ErrorCode::Incompatible, "node '" + peer + "' offers another image than the one asked for");
 	}
-	status = FetchInto(peer, download, file.file);
+	auto image = std::to_string(download.Image().image);
+	if (download.IsResumed()) {
+		Log(LogLevel::Info, "node", "snapshot_resumed",
+		    {{"image", image},
+		     {"from", peer},
+		     {"offset", std::to_string(download.Offset())},
+		     {"bytes", std::to_string(download.Image().bytes)}});
+	} else if (part) {
+		Log(LogLevel::Warn, "node", "snapshot_begun_anew",
+		    {{"image", image},
+		     {"from", peer},
+		     {"message", "image " + std::to_string(part->image.image) + " of node '" + part->source +
+		                     "' is not to be had any more; " + std::to_string(part->offset) +
+		                     " bytes of it are dropped"}});
+	} else {
+		Log(LogLevel::Info, "node", "snapshot_begun",
+		    {{"image", image}, {"from", peer}, {"bytes", std::to_string(download.Image().bytes)}});
+	}
+	status = incoming.Begin(download.Part());
+	if (status.IsOk()) {
+		status = FetchInto(peer, download);
+	}
 	if (!status.IsOk()) {
 		return status;
 	}
-	if (fsync(file.file) != 0) {
-		return FileFailure("sync", file.path, errno);
+	status = incoming.Save(download.Part(), clock.Now());
+	if (!status.IsOk()) {
+		return status;
 	}
-	file.is_kept = true;
-	apply.PushInstall(job.group, file.path, download.Image().positions);
+	handed_over = incoming.Path(download.Part());
+	Show(peer, "installing");
+	apply.PushInstall(job.group, handed_over, download.Image().positions);
 	return Status::Ok();
 }
 
-Status SnapshotFetcher::FetchInto(const std::string &peer, SnapshotDownload &download, int file) {
-	bytes_done.store(0);
-	bytes_total.store(download.Image().bytes);
-	auto begun = clock.Now();
+Status SnapshotFetcher::Open(const std::string &peer, SnapshotDownload &download, unsigned attempts) {
+	while (true) {
+		auto status = download.TakeOpen(CallAndWait(peer, wire::METHOD_SNAPSHOT_OPEN, download.OpenRequest()));
+		auto is_away = !download.IsPreparing() && status.Code() == ErrorCode::Unavailable && attempts-- > 1;
+		if (status.IsOk() || (!download.IsPreparing() && !is_away)) {
+			return status;
+		}
+		if (download.IsPreparing()) {
+			Show(peer, "preparing");
+		}
+		if (!Sleep(RETRY_PAUSE)) {
+			return status;
+		}
+	}
+}
+
+Status SnapshotFetcher::FetchInto(const std::string &peer, SnapshotDownload &download) {
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		rate.Begin(clock.Now());
+	}
+	Show(peer, "receiving");
+	ShowBytes(download, 0);
 	while (!download.IsComplete()) {
 		if (ShouldQuit()) {
 			return Status(ErrorCode::Unavailable, "the node is stopping");
 		}
-		auto offset = download.Offset();
 		auto data = download.TakeChunk(CallAndWait(peer, wire::METHOD_SNAPSHOT_CHUNK, download.ChunkRequest()));
 		if (!data.IsOk()) {
 			if (!download.MayAskAgain() || !Sleep(RETRY_PAUSE)) {
@@ -201,14 +231,42 @@ Status SnapshotFetcher::FetchInto(const std::string &peer, SnapshotDownload &dow
 			}
 			continue;
 		}
-		auto status = WriteAt(file, offset, data.Value());
+		auto status = incoming.Write(data.Value(), download.Part(), clock.Now());
 		if (!status.IsOk()) {
 			return status;
 		}
-		bytes_done.store(download.Offset());
-		Pace(begun, download.Offset());
+		ShowBytes(download, data.Value().size());
 	}
 	return Status::Ok();
+}
+
+void SnapshotFetcher::Show(const std::string &peer, const char *state) {
+	std::lock_guard<std::mutex> guard(lock);
+	if (!shown || shown->peer != peer) {
+		shown = SnapshotTransfer();
+		shown->peer = peer;
+	}
+	shown->state = state;
+}
+
+void SnapshotFetcher::ShowBytes(const SnapshotDownload &download, uint64_t moved) {
+	std::lock_guard<std::mutex> guard(lock);
+	if (!shown) {
+		return;
+	}
+	moved_total += moved;
+	rate.Add(moved, clock.Now());
+	shown->image = download.Image().image;
+	shown->bytes_done = download.Offset();
+	shown->bytes_total = download.Image().bytes;
+	shown->bytes_moved = moved_total;
+	shown->resumed_count = download.Part().resumed_count;
+	rate.Describe(*shown);
+}
+
+std::optional<SnapshotTransfer> SnapshotFetcher::Transfer() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return shown;
 }
 
 Result<std::string> SnapshotFetcher::CallAndWait(const std::string &peer, const char *method, std::string body) {
@@ -227,20 +285,6 @@ Result<std::string> SnapshotFetcher::CallAndWait(const std::string &peer, const 
 		return Status(ErrorCode::DeadlineExceeded, "node '" + peer + "' did not answer " + method);
 	}
 	return *call->answer;
-}
-
-//! Sleeps until the bytes received so far fit the rate limit.
-void SnapshotFetcher::Pace(MonotonicNs begun, uint64_t bytes) {
-	if (config.snapshot_bytes_per_second == 0) {
-		return;
-	}
-	auto due = begun + static_cast<MonotonicNs>(static_cast<double>(bytes) /
-	                                            static_cast<double>(config.snapshot_bytes_per_second) *
-	                                            static_cast<double>(NS_PER_SECOND));
-	auto now = clock.Now();
-	if (due > now) {
-		Sleep(due - now);
-	}
 }
 
 } // namespace node

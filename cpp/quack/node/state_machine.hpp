@@ -67,19 +67,27 @@ public:
 	//! Makes the state at some index >= Applied() at the call durable, without stopping Apply for long.
 	virtual Status Checkpoint() = 0;
 
-	//! A file image of a past state, kept readable until the object dies.
+	//! A file image of a past state, kept readable until the object dies; what it takes on the disk goes with it,
+	//! unless it is retained.
 	class SnapshotImage {
 	public:
 		virtual ~SnapshotImage() = default;
+		//! Random, never 0: no other image of any node at any time has it.
+		virtual uint64_t Id() const = 0;
 		virtual const std::vector<AppliedPosition> &Positions() const = 0;
 		virtual uint64_t Bytes() const = 0;
 		//! Reads [offset, offset + size), shorter only at the end.
 		virtual Result<std::string> Read(uint64_t offset, size_t size) = 0;
+		//! Whether RetainedSnapshots of the next life finds it. False at first; it counts also when the process dies.
+		virtual Status Retain(bool keep) = 0;
 	};
 	virtual Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() = 0;
+	//! Retained images of this node's earlier life, as far as their bytes are surely still the same; they are retained
+	//! still. What any other image left behind is removed. Once, before the first OpenSnapshot.
+	virtual std::vector<std::unique_ptr<SnapshotImage>> RetainedSnapshots() = 0;
 
-	//! Replaces the whole state by a complete, checksummed image file at `path` (consumed). Refuses another cluster's
-	//! image, an incompatible format and one older than Applied().
+	//! Replaces the whole state by a complete, checksummed image file at `path`, which is gone when it was taken.
+	//! Refuses another cluster's image, an incompatible format and one older than Applied().
 	virtual Status InstallSnapshot(const std::string &path) = 0;
 };
 

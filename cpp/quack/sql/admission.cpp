@@ -86,7 +86,8 @@ bool IsUrgentText(const std::string &sql) {
 	}
 	bool asks_node = duckdb::StringUtil::StartsWith(text, "select") || duckdb::StringUtil::StartsWith(text, "from");
 	for (auto name : {"quack_raft_status(", "quack_peers(", "quack_sessions(", "quack_node_statistics(",
-	                  "quack_connection_refusals(", "quack_transaction_outcome(", "quack_open_transactions("}) {
+	                  "quack_connection_refusals(", "quack_transaction_outcome(", "quack_open_transactions(",
+	                  "quack_snapshot_transfers("}) {
 		if (asks_node && duckdb::StringUtil::Contains(text, name)) {
 			return true;
 		}

@@ -41,7 +41,7 @@ struct NodeConfig {
 	uint64_t log_tail_entries = 1000 * 1000;
 	uint64_t log_segment_bytes = 64 * 1024 * 1024;
 	uint64_t log_cache_bytes = 16 * 1024 * 1024;
-	uint64_t snapshot_bytes_per_second = 0;
+	uint64_t snapshot_bytes_per_second = 64 * 1024 * 1024; //! 0 = no limit
 	uint64_t stop_timeout_ms = 10 * 1000;
 	ServerLimits limits;
 };

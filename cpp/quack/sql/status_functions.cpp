@@ -264,6 +264,37 @@ StatusFunction MembersFunction() {
 	return function;
 }
 
+StatusFunction SnapshotTransfersFunction() {
+	StatusFunction function;
+	function.name = "quack_snapshot_transfers";
+	function.columns = {{"node_id", LogicalType::VARCHAR},
+	                    {"direction", LogicalType::VARCHAR},
+	                    {"peer", LogicalType::VARCHAR},
+	                    {"image", LogicalType::VARCHAR},
+	                    {"state", LogicalType::VARCHAR},
+	                    {"bytes_done", LogicalType::UBIGINT},
+	                    {"bytes_total", LogicalType::UBIGINT},
+	                    {"bytes_moved", LogicalType::UBIGINT},
+	                    {"bytes_per_second", LogicalType::UBIGINT},
+	                    {"seconds_left", LogicalType::BIGINT},
+	                    {"resumed", LogicalType::UBIGINT}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		Rows rows;
+		for (auto &transfer : runtime.Engine().GetSnapshotTransfers()) {
+			rows.push_back(
+			    {Text(runtime.Config().node_id), Text(transfer.is_sending ? "send" : "receive"),
+				 transfer.peer.empty() ? Value(LogicalType::VARCHAR) : Text(transfer.peer),
+				 transfer.image == 0 ? Value(LogicalType::VARCHAR) : Text(node::FormatIncarnation(transfer.image)),
+				 Text(transfer.state), Unsigned(transfer.bytes_done), Unsigned(transfer.bytes_total),
+				 Unsigned(transfer.bytes_moved), Unsigned(transfer.bytes_per_second),
+				 transfer.seconds_left < 0 ? Value(LogicalType::BIGINT) : Value::BIGINT(transfer.seconds_left),
+				 Unsigned(transfer.resumed_count)});
+		}
+		return rows;
+	};
+	return function;
+}
+
 StatusFunction RefusalsFunction() {
 	StatusFunction function;
 	function.name = "quack_connection_refusals";
@@ -566,9 +597,10 @@ void Register(duckdb::ExtensionLoader &loader, const StatusFunction &function) {
 } // namespace
 
 void RegisterStatusFunctions(duckdb::ExtensionLoader &loader) {
-	for (auto &function : {RaftStatusFunction(), StateHashFunction(), ChecksumsFunction(), PeersFunction(),
-	                       MembersFunction(), RefusalsFunction(), SessionsFunction(), StatisticsFunction(),
-	                       ErrorCodesFunction(), TransactionOutcomeFunction(), OpenTransactionsFunction()}) {
+	for (auto &function :
+	     {RaftStatusFunction(), StateHashFunction(), ChecksumsFunction(), PeersFunction(), SnapshotTransfersFunction(),
+	      MembersFunction(), RefusalsFunction(), SessionsFunction(), StatisticsFunction(), ErrorCodesFunction(),
+	      TransactionOutcomeFunction(), OpenTransactionsFunction()}) {
 		Register(loader, function);
 	}
 }

@@ -26,7 +26,7 @@ bool IsStatusFunction(const duckdb::TableRef *table) {
 	                                            "quack_connection_refusals", "quack_sessions",
 	                                            "quack_node_statistics",     "quack_members",
 	                                            "quack_checksums",           "quack_reseed_outcome",
-	                                            "quack_open_transactions"};
+	                                            "quack_open_transactions",   "quack_snapshot_transfers"};
 	if (table == nullptr || table->type != duckdb::TableReferenceType::TABLE_FUNCTION) {
 		return false;
 	}

@@ -26,13 +26,20 @@ enum MemberField : uint32_t {
 	MEMBER_TIMEOUT = 7,
 };
 enum AnswerField : uint32_t { ANSWER_STATUS = 1, ANSWER_TEXT = 2 };
-enum OpenField : uint32_t { OPEN_CLUSTER_ID = 1, OPEN_GROUP = 2, OPEN_INDEX_MIN = 3 };
+enum OpenField : uint32_t {
+	OPEN_CLUSTER_ID = 1,
+	OPEN_GROUP = 2,
+	OPEN_INDEX_MIN = 3,
+	OPEN_RESUME_IMAGE = FIRST_OPTIONAL_FIELD,
+	OPEN_RESUME_ONLY,
+};
 enum OpenAnswerField : uint32_t {
 	OPENED_STATUS = 1,
 	OPENED_CLUSTER_ID = 2,
 	OPENED_IMAGE = 3,
 	OPENED_BYTES = 4,
 	OPENED_POSITION = 5,
+	OPENED_PREPARING = FIRST_OPTIONAL_FIELD,
 };
 enum PositionField : uint32_t { POSITION_GROUP = 1, POSITION_INDEX = 2, POSITION_TERM = 3, POSITION_MEMBERSHIP = 4 };
 enum ChunkField : uint32_t { CHUNK_IMAGE = 1, CHUNK_OFFSET = 2, CHUNK_SIZE = 3 };
@@ -225,6 +232,8 @@ std::string Encode(const SnapshotOpenRequest &request) {
 	writer.PutBytes(OPEN_CLUSTER_ID, request.cluster_id);
 	writer.PutVarint(OPEN_GROUP, request.group);
 	writer.PutVarint(OPEN_INDEX_MIN, request.index_min);
+	writer.PutFixed64(OPEN_RESUME_IMAGE, request.resume_image);
+	writer.PutVarint(OPEN_RESUME_ONLY, request.resume_only ? 1 : 0);
 	return out;
 }
 
@@ -244,6 +253,7 @@ std::string Encode(const SnapshotOpenAnswer &answer) {
 		inner_writer.PutBytes(POSITION_MEMBERSHIP, raft::EncodeMembership(position.meta.membership));
 		writer.PutElement(OPENED_POSITION, inner);
 	}
+	writer.PutVarint(OPENED_PREPARING, answer.is_preparing ? 1 : 0);
 	return out;
 }
 
@@ -392,6 +402,12 @@ Result<SnapshotOpenRequest> DecodeSnapshotOpenRequest(ByteView bytes) {
 		case OPEN_INDEX_MIN:
 			request.index_min = fields.Value();
 			break;
+		case OPEN_RESUME_IMAGE:
+			request.resume_image = fields.Value();
+			break;
+		case OPEN_RESUME_ONLY:
+			request.resume_only = fields.ValueUpTo(1) != 0;
+			break;
 		default:
 			fields.Unknown();
 		}
@@ -417,6 +433,9 @@ Result<SnapshotOpenAnswer> DecodeSnapshotOpenAnswer(ByteView bytes) {
 			break;
 		case OPENED_POSITION:
 			answer.positions.push_back(DecodePosition(fields));
+			break;
+		case OPENED_PREPARING:
+			answer.is_preparing = fields.ValueUpTo(1) != 0;
 			break;
 		default:
 			fields.Unknown();

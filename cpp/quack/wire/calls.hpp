@@ -78,20 +78,24 @@ struct SnapshotOpenRequest {
 	std::string cluster_id;
 	raft::GroupId group = raft::ROOT_GROUP;
 	raft::LogIndex index_min = 0; //! an older image would not help
+	uint64_t resume_image = 0;    //! the receiver holds a part of this one; 0 = of none
+	bool resume_only = false;     //! no other image would do: NotFound when it is not there
 };
 
 struct SnapshotOpenAnswer {
 	Status status;
 	std::string cluster_id;
-	uint64_t image = 0; //! names the open image on the serving node
+	uint64_t image = 0; //! names these bytes, also after a restart of the serving node; never 0
 	uint64_t bytes = 0;
 	std::vector<SnapshotPosition> positions;
+	//! There is no image yet, but one is being made: ask again.
+	bool is_preparing = false;
 };
 
 struct SnapshotChunkRequest {
 	uint64_t image = 0;
 	uint64_t offset = 0;
-	uint64_t size = 0;
+	uint64_t size = 0; //! at most; a server with a rate limit answers less
 };
 
 struct SnapshotChunkAnswer {

@@ -60,6 +60,46 @@ def _run(as_json: bool, node_id: str, action: Callable[[], str]) -> None:
     typer.echo(json.dumps({"ok": True, "node_id": node_id, "result": words}) if as_json else words)
 
 
+@app.command()
+def status(
+    config: Config = None,
+    url: Url = None,
+    ca_file: CaFile = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask every node how it is and what it sends or gets. Exit code 1 unless all are in service."""
+    with _failure_as_json(as_json):
+        nodes = _operations(config, url, ca_file, token_file, 30).status()
+    is_ok = all(node["answers"] and not node["status"]["degraded"] for node in nodes)
+    if as_json:
+        typer.echo(json.dumps({"ok": is_ok, "nodes": nodes}, default=str))
+    else:
+        _print_status(nodes)
+    raise typer.Exit(0 if is_ok else 1)
+
+
+def _print_status(nodes: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from quack.cluster.members import describe_transfer
+
+    names = ("role", "term", "leader_id", "commit_index", "applied_index", "degraded")
+    table = Table("node_id", "membership", "address", *names)
+    for node in nodes:
+        own = node["status"] or {}
+        values = (str(own.get(name, "")) for name in names)
+        table.add_row(node["node_id"], node["membership"], node["address"], *values)
+    Console().print(table)
+    for node in nodes:
+        reason = node["error"] or node["status"]["reason"]
+        if reason:
+            typer.echo(f"{node['node_id']}: {reason}")
+        for transfer in node["transfers"]:
+            typer.echo(f"{node['node_id']} {describe_transfer(transfer)}")
+
+
 @leader_app.command()
 def stepdown(
     preferred: Annotated[

@@ -9,7 +9,7 @@ from typing import Any
 from quack.cluster.target import NodeSession, Target
 from quack.errors import ClusterError, code_of
 
-__all__ = ["MemberOperations"]
+__all__ = ["MemberOperations", "describe_transfer"]
 
 #: Codes of refusals that time or another node may cure.
 _CURABLE = {"unavailable", "conflict", "overloaded", "deadline_exceeded", "outcome_unknown"}
@@ -24,6 +24,24 @@ Progress = Callable[[str], None]
 
 def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0]
+
+
+def describe_transfer(row: dict[str, Any]) -> str:
+    """Say one row of ``quack_snapshot_transfers()`` in words."""
+    peer = f"node '{row['peer']}'" if row["peer"] else "a backup"
+    sends = row["direction"] == "send"
+    words = f"{'sends a snapshot to' if sends else 'gets a snapshot from'} {peer}: {row['state']}"
+    total = int(row["bytes_total"])
+    if total:
+        done = int(row["bytes_done"])
+        words += f", {done / 1e6:.1f} of {total / 1e6:.1f} MB ({100 * done // total} %)"
+    if row["bytes_per_second"]:
+        words += f", {row['bytes_per_second'] / 1e6:.1f} MB/s"
+    if row["seconds_left"] is not None and row["state"] in ("sending", "receiving"):
+        words += f", {row['seconds_left']} s left"
+    if row["resumed"]:
+        words += f", resumed {row['resumed']} times"
+    return words
 
 
 class MemberOperations:
@@ -89,6 +107,46 @@ class MemberOperations:
 
         """
         return self._look()[1]
+
+    def status(self) -> list[dict[str, Any]]:
+        """Ask every member, and every node that waits to be let in, how it is.
+
+        Returns:
+            One dictionary per node: ``node_id``, ``address``, ``membership`` (its role as the
+            leader sees it), ``answers``, ``error``, ``status`` (its row of
+            ``quack_raft_status()``, or None) and ``transfers`` (its rows of
+            ``quack_snapshot_transfers()``).
+
+        Raises:
+            ClusterError: no member answers.
+
+        """
+        nodes: list[dict[str, Any]] = []
+        for row in self.members():
+            if row["role"] == "removed":
+                continue
+            node: dict[str, Any] = {
+                "node_id": row["node_id"],
+                "address": row["address"],
+                "membership": row["role"],
+                "answers": False,
+                "error": "",
+                "status": None,
+                "transfers": [],
+            }
+            try:
+                with self._target.at(str(row["address"])).open(timeout_s=_LOOK_S) as session:
+                    own = session.rows("quack_raft_status")[0]
+                    if own["node_id"] != row["node_id"]:
+                        # The client was led on by a node that is not the one asked for.
+                        raise ClusterError("does not answer [quack:unavailable]")
+                    node["status"] = own
+                    node["transfers"] = session.rows("quack_snapshot_transfers")
+                    node["answers"] = True
+            except ClusterError as error:
+                node["error"] = _first_line(error)
+            nodes.append(node)
+        return nodes
 
     def call(self, function: str, node_id: str, *, wait_for_node: bool = False) -> str:
         """Call a member function until it succeeds, meets an obstacle that stays, or time is up.
@@ -265,6 +323,7 @@ class MemberOperations:
         try:
             with node.open(timeout_s=_LOOK_S) as session:
                 row = session.rows("quack_raft_status")[0]
+                transfers = session.rows("quack_snapshot_transfers")
         except ClusterError:
             return f"node '{node_id}' restarts"
         if row["node_id"] != node_id:
@@ -276,9 +335,11 @@ class MemberOperations:
         if row["applied_index"] is not None and int(row["applied_index"]) >= goal:
             return ""
         words = f"node '{node_id}' has applied {row['applied_index'] or 0} of {goal}"
-        if row["snapshot_bytes_total"]:
-            done, total = row["snapshot_bytes_done"], row["snapshot_bytes_total"]
-            words += f", received {done} of {total} bytes of a snapshot"
+        words += "".join(
+            f", {describe_transfer(transfer)}"
+            for transfer in transfers
+            if transfer["direction"] == "receive"
+        )
         return words + (f"; {row['reason']}" if row["reason"] else "")
 
     def step_down(self, preferred: str | None) -> dict[str, str]:

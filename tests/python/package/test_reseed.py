@@ -10,6 +10,16 @@ from quack.cluster.members import MemberOperations
 from quack.errors import ClusterError, code_of
 
 GOAL = 100
+TRANSFER = {
+    "direction": "receive",
+    "peer": "n0",
+    "state": "receiving",
+    "bytes_done": 1_500_000,
+    "bytes_total": 6_000_000,
+    "bytes_per_second": 500_000,
+    "seconds_left": 9,
+    "resumed": 1,
+}
 
 
 class Fake:
@@ -45,8 +55,6 @@ class Fake:
             "applied_index": applied,
             "degraded": name in self.degraded,
             "reason": "its state is wrong" if name in self.degraded else "",
-            "snapshot_bytes_done": 1,
-            "snapshot_bytes_total": 2,
         }
 
 
@@ -79,6 +87,8 @@ class Target:
             return self.fake.members(self.name)
         if function == "quack_raft_status":
             return [self.fake.status(self.name)]
+        if function == "quack_snapshot_transfers":
+            return [TRANSFER | {"direction": "send"}, TRANSFER]
         assert (function, arguments) == ("quack_reseed", (self.name,))
         self.fake.reseeded.append(self.name)
         self.fake.degraded.discard(self.name)
@@ -106,7 +116,23 @@ def test_a_latched_voter_is_reseeded_and_its_progress_told() -> None:
     answer, said = reseed(fake, "n2")
     assert answer == "node 'n2' has the data again, up to index 100"
     assert fake.reseeded == ["n2"]
-    assert "node 'n2' has applied 40 of 100, received 1 of 2 bytes of a snapshot" in said
+    assert (
+        "node 'n2' has applied 40 of 100, gets a snapshot from node 'n0': receiving, "
+        "1.5 of 6.0 MB (25 %), 0.5 MB/s, 9 s left, resumed 1 times" in said
+    )
+
+
+def test_a_status_asks_every_member_and_says_who_does_not_answer() -> None:
+    fake = Fake(2, learners=1)
+    fake.down = {"n1"}
+    rows = MemberOperations(Target(fake), 30, print).status()  # type: ignore[arg-type]
+    assert [(row["node_id"], row["answers"]) for row in rows] == [
+        ("n0", True),
+        ("n1", False),
+        ("n2", True),
+    ]
+    assert "connection refused" in rows[1]["error"] and rows[1]["status"] is None
+    assert rows[2]["status"]["node_id"] == "n2" and len(rows[2]["transfers"]) == 2
 
 
 @pytest.mark.parametrize(("voters", "refused"), [(3, True), (4, True), (5, False)])

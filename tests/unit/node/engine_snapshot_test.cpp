@@ -2,6 +2,7 @@
 //! transfer breaks in between. Method: small thresholds, so that all of it happens within a few hundred entries.
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include <doctest/doctest.h>
 
@@ -172,6 +173,111 @@ TEST_CASE("a leader killed in the middle of a transfer is replaced as the source
 	CHECK(cluster.AllHold(values));
 	Fill(cluster, 2, 3, values);
 	CHECK(cluster.AllHold(values));
+}
+
+namespace {
+
+//! Slow enough to be cut in the middle, and so that the receiver writes down what it has on the way.
+void Slow(node::RaftEngineConfig &config) {
+	Eager(config);
+	config.snapshot_bytes_per_second = 5000;
+	config.snapshot_idle_timeout = 30 * NS_PER_SECOND;
+}
+
+node::SnapshotTransfer Receiving(TestCluster &cluster, size_t node) {
+	for (auto &transfer : cluster.nodes[node]->engine->GetSnapshotTransfers()) {
+		if (!transfer.is_sending) {
+			return transfer;
+		}
+	}
+	return node::SnapshotTransfer();
+}
+
+//! All that `node` sent in this life.
+uint64_t BytesSent(TestCluster &cluster, size_t node) {
+	uint64_t bytes = 0;
+	for (auto &transfer : cluster.nodes[node]->engine->GetSnapshotTransfers()) {
+		bytes += transfer.is_sending ? transfer.bytes_moved : 0;
+	}
+	return bytes;
+}
+
+//! Two nodes with data, and a third one that has got more than half of an image. Returns who leads.
+size_t HalfATransfer(TestCluster &cluster, std::vector<std::string> &values) {
+	cluster.Start(0);
+	cluster.Start(1);
+	Fill(cluster, 0, 150, values);
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader < 2);
+	CHECK(WaitUntil([&] { return cluster.StatusOf(leader).checkpoint_index >= 140; }));
+	cluster.Start(2);
+	REQUIRE(WaitUntil([&] {
+		auto row = Receiving(cluster, 2);
+		return row.bytes_total > 0 && row.bytes_done > row.bytes_total / 2;
+	}));
+	return leader;
+}
+
+} // namespace
+
+TEST_CASE("a receiver that dies in the middle of a transfer goes on where it was") {
+	TestCluster cluster(3, Slow);
+	std::vector<std::string> values;
+	auto leader = HalfATransfer(cluster, values);
+	auto total = Receiving(cluster, 2).bytes_total;
+	cluster.Kill(2);
+	cluster.Start(2);
+	REQUIRE(WaitUntil([&] { return Receiving(cluster, 2).bytes_done > 0; }));
+	CHECK(Receiving(cluster, 2).resumed_count == 1);
+	CHECK(Receiving(cluster, 2).bytes_total == total);
+	CHECK(cluster.AllHold(values));
+	CHECK(cluster.nodes[2]->state_machine->InstallCount() == 1);
+	CHECK(BytesSent(cluster, leader) < total + total / 2);
+}
+
+TEST_CASE("a transfer goes on after its source died and came back") {
+	TestCluster cluster(3, Slow);
+	std::vector<std::string> values;
+	auto leader = HalfATransfer(cluster, values);
+	auto row = Receiving(cluster, 2);
+	CHECK(row.state == "receiving");
+	CHECK(row.peer == cluster.nodes[leader]->name);
+	CHECK(row.bytes_per_second > 0);
+	CHECK(row.seconds_left >= 0);
+	cluster.Kill(leader);
+	cluster.Start(leader);
+	CHECK(cluster.AllHold(values));
+	CHECK(cluster.nodes[2]->state_machine->InstallCount() == 1);
+	CHECK(BytesSent(cluster, leader) < row.bytes_total / 2 + 600);
+}
+
+TEST_CASE("two receivers at once share the rate of the source and its image") {
+	TestCluster cluster(5, [](node::RaftEngineConfig &config) {
+		Eager(config);
+		config.snapshot_bytes_per_second = 20000;
+	});
+	for (size_t node = 0; node < 3; node++) {
+		cluster.Start(node);
+	}
+	std::vector<std::string> values;
+	Fill(cluster, 0, 150, values);
+	auto leader = cluster.WaitForLeader();
+	REQUIRE(leader < 3);
+	CHECK(WaitUntil([&] { return cluster.StatusOf(leader).checkpoint_index >= 140; }));
+	auto begun = cluster.clock.Now();
+	cluster.Start(3);
+	cluster.Start(4);
+	CHECK(cluster.AllHold(values));
+	std::set<uint64_t> images;
+	for (auto &transfer : cluster.nodes[leader]->engine->GetSnapshotTransfers()) {
+		images.insert(transfer.image);
+	}
+	CHECK(images.size() == 1);
+	auto sent = BytesSent(cluster, leader);
+	auto took = cluster.clock.Now() - begun;
+	CHECK(sent > 20000);
+	// The last piece of each is on its way before its time has passed.
+	CHECK(static_cast<double>(sent) <= 20000.0 * static_cast<double>(took) / NS_PER_SECOND + 2 * 2500);
 }
 
 TEST_CASE("a crash between installing a snapshot and resetting the log is mended at start") {

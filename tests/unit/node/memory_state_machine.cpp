@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "quack/common/prng.hpp"
 #include "quack/raft/raft.hpp"
 
 namespace quack {
@@ -21,7 +22,12 @@ std::vector<node::AppliedPosition> PositionsOf(const ListState &state) {
 
 class ListImage final : public node::StateMachine::SnapshotImage {
 public:
-	explicit ListImage(const ListState &state) : positions(PositionsOf(state)), bytes(state.Encode()) {
+	ListImage(std::shared_ptr<ListDisk> disk_p, uint64_t id_p, ListState state_p)
+	    : disk(std::move(disk_p)), id(id_p), state(std::move(state_p)), positions(PositionsOf(state)),
+	      bytes(state.Encode()) {
+	}
+	uint64_t Id() const override {
+		return id;
 	}
 	const std::vector<node::AppliedPosition> &Positions() const override {
 		return positions;
@@ -32,8 +38,19 @@ public:
 	Result<std::string> Read(uint64_t offset, size_t size) override {
 		return bytes.substr(static_cast<size_t>(offset), size);
 	}
+	Status Retain(bool keep) override {
+		std::lock_guard<std::mutex> guard(disk->lock);
+		disk->retained.erase(id);
+		if (keep) {
+			disk->retained.emplace(id, state);
+		}
+		return Status::Ok();
+	}
 
 private:
+	const std::shared_ptr<ListDisk> disk;
+	const uint64_t id;
+	const ListState state;
 	std::vector<node::AppliedPosition> positions;
 	std::string bytes;
 };
@@ -210,7 +227,18 @@ Status MemoryStateMachine::Checkpoint() {
 
 Result<std::unique_ptr<node::StateMachine::SnapshotImage>> MemoryStateMachine::OpenSnapshot() {
 	std::lock_guard<std::mutex> guard(disk->lock);
-	return std::unique_ptr<SnapshotImage>(new ListImage(disk->checkpoint));
+	// As random as it takes: two disks of one test never have the same.
+	auto id = Prng(reinterpret_cast<uintptr_t>(disk.get()) + disk->image_count++).Next() | 1;
+	return std::unique_ptr<SnapshotImage>(new ListImage(disk, id, disk->checkpoint));
+}
+
+std::vector<std::unique_ptr<node::StateMachine::SnapshotImage>> MemoryStateMachine::RetainedSnapshots() {
+	std::lock_guard<std::mutex> guard(disk->lock);
+	std::vector<std::unique_ptr<SnapshotImage>> images;
+	for (auto &entry : disk->retained) {
+		images.push_back(std::make_unique<ListImage>(disk, entry.first, entry.second));
+	}
+	return images;
 }
 
 Status MemoryStateMachine::InstallSnapshot(const std::string &path) {

@@ -30,6 +30,9 @@ struct ListState {
 struct ListDisk {
 	std::mutex lock;
 	ListState checkpoint;
+	uint64_t image_count = 0;
+	//! Of images that are to outlive the process, by id.
+	std::map<uint64_t, ListState> retained;
 };
 
 //! Some payloads mean more than a value: "create 7 name" and "retire 7" (in the root group), and any that begins with
@@ -46,6 +49,7 @@ public:
 	std::vector<node::AppliedPosition> Durable() const override;
 	Status Checkpoint() override;
 	Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() override;
+	std::vector<std::unique_ptr<SnapshotImage>> RetainedSnapshots() override;
 	Status InstallSnapshot(const std::string &path) override;
 
 	std::vector<std::string> Values() const;
