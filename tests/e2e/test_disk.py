@@ -1,6 +1,7 @@
-"""Goal: a full or slow disk costs no data and nobody's hand; everything heals when the disk does.
+"""Goal: a full, hung or failing disk costs no data; what can heal by itself does when the disk does.
 
-Real processes; each node's data_dir is a small file system of its own, filled by a balloon file.
+Real processes. Disks that fill up are small file systems, one for each data_dir, filled by a
+balloon file; on those that hang or fail, a preloaded library lets no sync end, or one fail.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ import contextlib
 import functools
 import os
 import pathlib
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
 
 import duckdb
 import pytest
+import quack_wire
 
 import probes
+from crash.disk import Cut, CutDisk, build_disk
 from probes import data_dir, tails
 from quack.cluster.local import LocalCluster, LocalNode
 from quack.extension import connect
@@ -206,6 +210,17 @@ def is_well(cluster: LocalCluster) -> bool:
     return True
 
 
+def write_until_handed_over(rows: Rows, old: LocalNode) -> None:
+    """Every write goes through while the leader changes."""
+
+    def has_moved() -> bool:
+        error = rows.write()
+        assert not error, f"{error}\n{tails(rows.cluster)}"
+        return rows.cluster.leader() not in (None, old)
+
+    wait_until(has_moved, lambda: f"another leader\n{tails(rows.cluster)}")
+
+
 def test_one_full_follower_does_not_stop_the_cluster(cluster):
     rows = Rows(cluster)
     rows.write_many(5)
@@ -227,14 +242,7 @@ def test_a_full_leader_hands_over(cluster):
     rows.write_many(5)
     full = cluster.wait_leader()
     fill_disk(full)
-
-    def has_moved() -> bool:
-        error = rows.write()
-        assert not error, f"{error}\n{tails(cluster)}"
-        leader = cluster.leader()
-        return leader is not None and leader is not full
-
-    wait_until(has_moved, lambda: f"another leader\n{tails(cluster)}")
+    write_until_handed_over(rows, full)
     rows.write_many(10)
     assert no_space_on(full) in reason(cluster, full)
     free_disk(full)
@@ -287,5 +295,139 @@ def test_a_disk_that_is_too_small_for_a_checkpoint(cluster):
         larger = f"remount,size={6 * DISK_BYTES}"
         subprocess.run(["mount", "-o", larger, str(data_dir(node))], check=True)
     wait_until(lambda: rows.write(timeout_ms=5000) == "", lambda: f"writes again\n{tails(cluster)}")
+    rows.check()
+    wait_until(lambda: is_well(cluster), lambda: f"no complaints\n{tails(cluster)}")
+
+
+@contextlib.contextmanager
+def session_of(cluster: LocalCluster, node: LocalNode) -> Iterator[quack_wire.Session]:
+    """Open a session that knows no other node: a client of the extension would go to one."""
+    tls = ssl.create_default_context(cafile=cluster.folder / "ca" / "ca.pem")
+    tls.check_hostname = False
+    session = quack_wire.Session(node.port, cluster.token, host=node.host, tls=tls)
+    try:
+        yield session
+    finally:
+        session.disconnect()
+        session.http.close()
+
+
+class Disks:
+    """A cluster on disks that hang and fail when told to."""
+
+    def __init__(self, cluster: LocalCluster, library: pathlib.Path) -> None:
+        self.cluster = cluster
+        self.rows: Rows
+        self._disks = {node.node_id: CutDisk(library, node) for node in cluster.nodes}
+        for disk in self._disks.values():
+            disk.arm(Cut(after=0, mode="kill", seed=1))
+
+    def of(self, node: LocalNode) -> CutDisk:
+        return self._disks[node.node_id]
+
+    def answer(self) -> None:
+        for disk in self._disks.values():
+            disk.answer()
+
+    def follower(self) -> LocalNode:
+        leader = self.cluster.wait_leader()
+        return next(node for node in self.cluster.nodes if node is not leader)
+
+    def wait_for_reason(self, node: LocalNode, words: str) -> None:
+        wait_until(
+            lambda: words in reason(self.cluster, node),
+            lambda: f"{words!r} in {reason(self.cluster, node)!r}\n{tails(self.cluster)}",
+        )
+
+
+@pytest.fixture
+def disks(tmp_path):
+    library = build_disk(tmp_path)
+    with LocalCluster.create(tmp_path / "cluster", 3, settings=dict(SETTINGS)) as made:
+        found = Disks(made, library)
+        try:
+            made.start()
+            found.rows = Rows(made)
+            found.rows.write_many(5)
+            yield found
+        finally:
+            found.answer()
+
+
+@pytest.mark.parametrize("part", ["", "/catalog/"])
+def test_a_leader_whose_disk_hangs_hands_over(disks, part):
+    cluster, rows = disks.cluster, disks.rows
+    hung = cluster.wait_leader()
+    disks.of(hung).hang(part)
+    write_until_handed_over(rows, hung)
+    disks.wait_for_reason(hung, f"disk of node '{hung.node_id}' has not answered for")
+    rows.write_many(20)
+    # It takes no new work and says why; a client that may do the work elsewhere does.
+    for statement in ("INSERT INTO t VALUES (-1, '')", "CREATE TABLE u (i INTEGER)"):
+        with session_of(cluster, hung) as one, pytest.raises(quack_wire.QuackError) as refused:
+            one.query(statement)
+        assert f"disk of node '{hung.node_id}' has not answered for" in str(refused.value)
+        assert str(data_dir(hung)) in str(refused.value)
+        assert refused.value.code == "unavailable"
+    session = cluster.connect(hung)
+    session.execute("INSERT INTO cp.t VALUES (-2, '')")
+    session.close()
+    # It is not given up: what it has can be read, and it is not degraded.
+    with session_of(cluster, hung) as one:
+        eventual = {"X-Quack-Consistency": "eventual"}
+        assert one.query("SELECT count(*) >= 5 FROM t", headers=eventual) == [(True,)]
+    status = cluster.status(hung)
+    assert status is not None
+    assert not status["degraded"]
+    disks.of(hung).answer()
+    rows.check()
+    wait_until(lambda: is_well(cluster), lambda: f"no complaints\n{tails(cluster)}")
+
+
+def test_a_follower_whose_disk_hangs_disturbs_nobody(disks):
+    cluster, rows = disks.cluster, disks.rows
+    hung = disks.follower()
+    disks.of(hung).hang()
+    with Reader(cluster, hung, rows):
+        rows.write_many(30)
+        disks.wait_for_reason(hung, f"disk of node '{hung.node_id}' has not answered for")
+        rows.write_many(10)
+        disks.of(hung).answer()
+        rows.check()
+    wait_until(lambda: is_well(cluster), lambda: f"no complaints\n{tails(cluster)}")
+
+
+@pytest.mark.parametrize("place", ["log", "catalog"])
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_sync_that_fails_takes_the_node_out_of_service(disks, place, role):
+    cluster, rows = disks.cluster, disks.rows
+    broken = cluster.wait_leader() if role == "leader" else disks.follower()
+    disk = disks.of(broken)
+    disk.fail(f"/{place}/")
+
+    def is_out() -> bool:
+        error = rows.write()
+        assert not error, f"{error}\n{tails(cluster)}"
+        status = cluster.status(broken)
+        return status is not None and bool(status["degraded"])
+
+    wait_until(is_out, lambda: f"out of service\n{tails(cluster)}")
+    status = cluster.status(broken)
+    assert status is not None
+    (failed,) = disk.failed()
+    assert str(pathlib.Path(failed).parent) in str(status["reason"])
+    # The second is DuckDB's wording.
+    assert any(words in str(status["reason"]) for words in ("Input/output error", "fsync failed"))
+    assert not status["is_leader"]
+    rows.write_many(10)
+    # It answers nothing but how it is, and does not try again.
+    with session_of(cluster, broken) as one, pytest.raises(quack_wire.QuackError) as refused:
+        one.query("SELECT count(*) FROM t")
+    assert refused.value.code == "degraded"
+    assert disk.synced_again() == []
+    assert "degraded" in broken.log_tail(200)
+    assert broken.stop() == 3
+    assert disk.synced_again() == []
+    broken.start()
     rows.check()
     wait_until(lambda: is_well(cluster), lambda: f"no complaints\n{tails(cluster)}")

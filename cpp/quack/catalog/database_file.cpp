@@ -529,6 +529,7 @@ Status InstallFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner,
 			status = CheckNotOlder(core, meta.Value());
 		}
 		if (status.IsOk()) {
+			SyncWatch::Scope sync(*core.syncs);
 			status = SyncFile(image);
 		}
 		if (!status.IsOk()) {
@@ -547,7 +548,10 @@ Status InstallFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner,
 		if (rename(image.c_str(), core.options.path.c_str()) != 0) {
 			return SystemError("renaming snapshot image to", core.options.path);
 		}
-		status = SyncDirectoryOf(core.options.path);
+		{
+			SyncWatch::Scope sync(*core.syncs);
+			status = SyncDirectoryOf(core.options.path);
+		}
 		if (status.IsOk()) {
 			status = AttachFile(core, owner);
 		}

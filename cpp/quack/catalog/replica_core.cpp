@@ -16,6 +16,9 @@ constexpr MonotonicNs RETRY_PAUSE_FIRST = 10 * NS_PER_MS;
 constexpr MonotonicNs RETRY_PAUSE_MAX = 250 * NS_PER_MS;
 //! How long an interrupted session still waits for what is underway: a known outcome is worth it.
 constexpr MonotonicNs INTERRUPT_GRACE = NS_PER_SECOND;
+//! How long a transaction that is underway is waited for once the node's disk is known to hang: the others may commit
+//! it without this node, but when the apply thread hangs too nobody here will know.
+constexpr MonotonicNs HUNG_DISK_GRACE = NS_PER_SECOND;
 //! How long a read waits until this node is as fresh as it has to be.
 constexpr MonotonicNs CONSISTENCY_WAIT_MAX = 5 * NS_PER_SECOND;
 
@@ -93,6 +96,10 @@ private:
 			FinishAtDeadline();
 			return;
 		}
+		CheckDisk();
+		if (finished) {
+			return;
+		}
 		auto waiter = scope.Get();
 		in_flight = true;
 		engine->Propose(outcome.group, payload, deadline - now,
@@ -125,6 +132,7 @@ private:
 				}
 			}
 			CheckInterrupt();
+			CheckDisk();
 		}
 	}
 
@@ -161,6 +169,26 @@ private:
 		}
 	}
 
+	//! Another node can do better than one whose disk hangs.
+	void CheckDisk() {
+		auto *engine = core.engine.load();
+		auto hung = finished || engine == nullptr ? std::string() : engine->HungDisk();
+		if (hung.empty()) {
+			hung_since = 0;
+			return;
+		}
+		if (!maybe_appended && !in_flight) {
+			Finish(Status(ErrorCode::Unavailable, hung + "; nothing was proposed, use another node"));
+			return;
+		}
+		auto now = clock.Now();
+		hung_since = hung_since == 0 ? now : hung_since;
+		if (now - hung_since >= HUNG_DISK_GRACE) {
+			Finish(Status(ErrorCode::OutcomeUnknown,
+			              hung + ", and the transaction was underway; another node knows its outcome"));
+		}
+	}
+
 	void FinishAtDeadline() {
 		if (maybe_appended || in_flight) {
 			Finish(Status(ErrorCode::OutcomeUnknown, "the deadline passed while the transaction was underway"));
@@ -189,6 +217,7 @@ private:
 	CommitOutcome outcome;
 	const MonotonicNs deadline;
 	MonotonicNs interrupted_at = 0;
+	MonotonicNs hung_since = 0; //! 0 = the disk answers
 	MonotonicNs pause = RETRY_PAUSE_FIRST;
 	Status last_failure;
 	bool maybe_appended = false;
@@ -236,6 +265,11 @@ void WaitUntilApplied(ReplicaCore &core, duckdb::ClientContext &context, raft::G
 		}
 		if (status.Code() != ErrorCode::DeadlineExceeded) {
 			ThrowConsistency(core, group, what, status);
+		}
+		if (!engine->HungDisk().empty()) {
+			ThrowConsistency(core, group, what,
+			                 Status(ErrorCode::Unavailable,
+			                        "index " + std::to_string(index) + " is not applied here; use another node"));
 		}
 		context.InterruptCheck();
 	}

@@ -12,6 +12,7 @@
 #include "quack/catalog/fragments.hpp"
 #include "quack/catalog/outcome_window.hpp"
 #include "quack/catalog/replicated_database.hpp"
+#include "quack/catalog/sync_watch.hpp"
 #include "quack/catalog/transaction_registry.hpp"
 
 namespace quack {
@@ -110,6 +111,9 @@ struct ReplicaCore {
 	std::mutex waiters_lock;
 	//! A request that was sent twice may have several.
 	std::unordered_multimap<RequestId, std::shared_ptr<CommitWaiter>, RequestIdHash> waiters;
+
+	//! Shared with the file system that DuckDB was given for the catalog's files.
+	const std::shared_ptr<SyncWatch> syncs = std::make_shared<SyncWatch>();
 
 	//! A descriptor of the catalog file, kept open while attached: closing any descriptor of a file drops DuckDB's
 	//! POSIX lock on it. -1 when detached.

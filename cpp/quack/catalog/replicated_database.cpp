@@ -32,6 +32,11 @@ std::vector<node::AppliedPosition> Values(const std::map<raft::GroupId, node::Ap
 	return values;
 }
 
+//! Of the file system that watches this database's files.
+std::string WatchName(const ReplicaCore &core) {
+	return "quack-catalog-" + std::to_string(core.incarnation);
+}
+
 } // namespace
 
 ReplicatedDatabase::ReplicatedDatabase(std::shared_ptr<ReplicaCore> core_p)
@@ -51,8 +56,10 @@ Result<std::unique_ptr<ReplicatedDatabase>> ReplicatedDatabase::Open(duckdb::Dat
 	auto id = NewRequestId();
 	memcpy(&core->incarnation, id.data(), sizeof(core->incarnation));
 	core->incarnation |= 1;
+	WatchFiles(instance, WatchName(*core), core->options.path, core->syncs);
 	auto status = AttachFile(*core, core);
 	if (!status.IsOk()) {
+		UnwatchFiles(instance, WatchName(*core));
 		return status;
 	}
 	return std::unique_ptr<ReplicatedDatabase>(new ReplicatedDatabase(std::move(core)));
@@ -85,6 +92,7 @@ void ReplicatedDatabase::Close() {
 	if (!status.IsOk()) {
 		Log(LogLevel::Warn, "catalog", "detach_failed", {{"reason", status.Message()}});
 	}
+	UnwatchFiles(core->instance, WatchName(*core));
 }
 
 Status ReplicatedDatabase::Apply(const std::vector<node::CommittedEntry> &entries) {
@@ -102,6 +110,14 @@ std::vector<node::AppliedPosition> ReplicatedDatabase::Applied() const {
 std::vector<node::AppliedPosition> ReplicatedDatabase::Durable() const {
 	std::lock_guard<std::mutex> guard(core->state_lock);
 	return core->durable;
+}
+
+MonotonicNs ReplicatedDatabase::SyncingSince() const {
+	return core->syncs->Since();
+}
+
+std::string ReplicatedDatabase::Place() const {
+	return core->options.path;
 }
 
 Status ReplicatedDatabase::Checkpoint() {

@@ -219,6 +219,8 @@ public:
 	std::vector<node::AppliedPosition> Applied() const override;
 	std::vector<node::AppliedPosition> Durable() const override;
 	//! Unavailable = postponed by an open transaction (see ReplicaOptions), which the message names; try again soon.
+	MonotonicNs SyncingSince() const override;
+	std::string Place() const override;
 	Status Checkpoint() override;
 	Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() override;
 	std::vector<std::unique_ptr<SnapshotImage>> RetainedSnapshots() override;

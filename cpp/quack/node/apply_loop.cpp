@@ -33,8 +33,8 @@ bool IsImageRefusal(const Status &status) {
 } // namespace
 
 ApplyLoop::ApplyLoop(const RaftEngineConfig &config_p, StateMachine &state_machine_p, const Clock &clock_p,
-                     LoopMailbox &loop_p, DegradedLatch &latch_p)
-    : config(config_p), state_machine(state_machine_p), clock(clock_p), loop(loop_p), latch(latch_p),
+                     const DiskWatch &disk_p, LoopMailbox &loop_p, DegradedLatch &latch_p)
+    : config(config_p), state_machine(state_machine_p), clock(clock_p), disk(disk_p), loop(loop_p), latch(latch_p),
       order({config.apply_batch_bytes_max, config.apply_batch_entries_max},
 	        [this](const CommittedEntry &entry) { return state_machine.Needs(entry); }) {
 }
@@ -215,7 +215,7 @@ bool ApplyLoop::RunOnce() {
 	TakeGroups();
 	ReportApplied(batch);
 	auto is_asked_for = taken.is_checkpoint_wanted && dirty_since != 0;
-	if (is_asked_for || CheckpointDue(QueueCount() == 0 || !may_have_more)) {
+	if (is_asked_for || (CheckpointDue(QueueCount() == 0 || !may_have_more) && !PutsOffForDisk())) {
 		Checkpoint();
 	}
 	return may_have_more || !taken.is_stopping || !taken.commits.empty();
@@ -356,6 +356,16 @@ bool ApplyLoop::CheckpointDue(bool is_idle) const {
 	               entries_since_checkpoint >= config.checkpoint_log_entries + config.checkpoint_log_entries / 2 ||
 	               now - dirty_since >= config.checkpoint_interval + config.checkpoint_interval / 2;
 	return (is_due && is_idle) || is_late;
+}
+
+//! Committed entries can be applied and answered while the log's disk hangs, unless this thread hangs with it.
+bool ApplyLoop::PutsOffForDisk() {
+	auto now = clock.Now();
+	if (!disk.LogIsSlow(now)) {
+		return false;
+	}
+	retry_after = now + config.disk_retry_interval;
+	return true;
 }
 
 void ApplyLoop::Checkpoint() {

@@ -8,6 +8,7 @@
 
 #include "quack/node/apply_order.hpp"
 #include "quack/node/degraded_latch.hpp"
+#include "quack/node/disk_watch.hpp"
 #include "quack/node/engine_config.hpp"
 #include "quack/node/loop_event.hpp"
 
@@ -20,8 +21,8 @@ namespace node {
 //! applied.
 class ApplyLoop {
 public:
-	ApplyLoop(const RaftEngineConfig &config, StateMachine &state_machine, const Clock &clock, LoopMailbox &loop,
-	          DegradedLatch &latch);
+	ApplyLoop(const RaftEngineConfig &config, StateMachine &state_machine, const Clock &clock, const DiskWatch &disk,
+	          LoopMailbox &loop, DegradedLatch &latch);
 	~ApplyLoop();
 
 	//! Reads the applied vector of the state machine, then starts the thread.
@@ -91,6 +92,7 @@ private:
 	void TakeGroups();
 	void Install(const ImageFile &image);
 	bool CheckpointDue(bool is_idle) const;
+	bool PutsOffForDisk();
 	void Checkpoint();
 	void PublishDurable();
 	MonotonicNs WaitTime() const;
@@ -100,6 +102,7 @@ private:
 	const RaftEngineConfig &config;
 	StateMachine &state_machine;
 	const Clock &clock;
+	const DiskWatch &disk;
 	LoopMailbox &loop;
 	DegradedLatch &latch;
 

@@ -119,6 +119,12 @@ public:
 
 	virtual std::vector<GroupStatus> GetStatus() const = 0;
 
+	//! Which disk of this node has not answered for how long; empty while they answer. Then nothing that needs the disk
+	//! should be begun here, and who waits for it should ask another node. Cheap; any thread.
+	virtual std::string HungDisk() const {
+		return "";
+	}
+
 	//! Fail closed: stop voting, acknowledging and serving; status says why. Called by any layer that finds a
 	//! non-deterministic failure. The first reason wins.
 	virtual void LatchDegraded(const std::string &reason) = 0;

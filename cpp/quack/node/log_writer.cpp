@@ -206,7 +206,9 @@ bool LogWriter::WaitForSpace(const Status &failure) {
 		return false;
 	}
 	std::vector<LogCommand> arrived;
+	busy_since.store(0, std::memory_order_relaxed);
 	mailbox.TakeAll(arrived, config.disk_retry_interval);
+	busy_since.store(clock.Now(), std::memory_order_relaxed);
 	for (auto &command : arrived) {
 		backlog.push_back(std::move(command));
 	}

@@ -55,7 +55,7 @@ public:
 	size_t QueueBytes() const {
 		return queue_bytes.load(std::memory_order_relaxed);
 	}
-	//! Since when the write under way has not returned; 0 = none.
+	//! Since when the write under way has not returned; 0 = none. Waiting for space on a full disk does not count.
 	MonotonicNs BusySince() const {
 		return busy_since.load(std::memory_order_relaxed);
 	}

@@ -70,13 +70,13 @@ public:
 	    : config(config_p), directory(*gateway_p.Directory()), log(log_p), transport(transport_p), gateway(gateway_p),
 	      state_machine(state_machine_p), clock(clock_p), mailbox(std::make_shared<LoopMailbox>()),
 	      budget(config.pending_proposals_max, config.pending_proposal_bytes_max),
-	      writer(config, directory, log, transport, clock, *mailbox, latch),
-	      apply(config, state_machine, clock, *mailbox, latch),
+	      writer(config, directory, log, transport, clock, *mailbox, latch), disk(config, writer, state_machine),
+	      apply(config, state_machine, clock, disk, *mailbox, latch),
 	      fetcher(config, directory, transport, clock, apply, *mailbox, latch),
 	      server(config, state_machine, clock, latch,
 		         [this](raft::GroupId group) { return loop.StartMembership(group); }),
 	      loop({config, directory, log, transport, gateway, state_machine, clock, mailbox, latch, writer, apply,
-		        fetcher, server, budget}) {
+		        fetcher, server, disk, budget}) {
 		latch.AddWatcher([this] {
 			mailbox->Wake();
 			writer.Wake();
@@ -104,6 +104,7 @@ public:
 	std::shared_ptr<LoopMailbox> mailbox;
 	ProposalBudget budget;
 	LogWriter writer;
+	DiskWatch disk;
 	ApplyLoop apply;
 	SnapshotFetcher fetcher;
 	SnapshotServer server;
@@ -417,6 +418,10 @@ std::vector<SnapshotTransfer> RaftEngine::GetSnapshotTransfers() const {
 		rows.push_back(std::move(*receiving));
 	}
 	return rows;
+}
+
+std::string RaftEngine::HungDisk() const {
+	return parts->disk.Describe(parts->clock.Now());
 }
 
 void RaftEngine::OpenImage(raft::LogIndex index_min, ImageCallback done) {

@@ -81,6 +81,7 @@ public:
 	std::vector<GroupStatus> GetStatus() const override;
 	//! To and from this node, also while it has no groups yet.
 	std::vector<SnapshotTransfer> GetSnapshotTransfers() const;
+	std::string HungDisk() const override;
 	void LatchDegraded(const std::string &reason) override;
 	bool IsDegraded() const override;
 

@@ -377,14 +377,13 @@ void ReadyLoop::CutWhenImagesAreClosed(GroupState &group) {
 
 //! A leader that cannot write is of no use as one: followers still hear its heartbeats, so it must go by itself.
 void ReadyLoop::HandOverWhenDiskFails(GroupState &group) {
-	auto busy_since = context.writer.BusySince();
-	auto is_hung = busy_since != 0 && now - busy_since > 4 * config.election_timeout;
+	auto is_hung = context.disk.IsHung(now);
 	if ((!DiskIsFull() && !is_hung) || !IsLeader(group) || now < group.handover_after) {
 		return;
 	}
 	group.handover_after = now + 2 * config.election_timeout;
 	Log(LogLevel::Warn, "node", "handing_over",
-	    {{"group", std::to_string(group.id)}, {"why", is_hung ? "the log disk does not answer" : "the disk is full"}});
+	    {{"group", std::to_string(group.id)}, {"why", is_hung ? context.disk.Describe(now) : "the disk is full"}});
 	Step(group, raft::TransferLeadershipEvent {raft::NO_NODE});
 }
 
@@ -474,13 +473,7 @@ std::string ReadyLoop::Alarm() const {
 			return disk_alarm;
 		}
 	}
-	auto busy_since = context.writer.BusySince();
-	auto busy_for = busy_since == 0 ? 0 : context.clock.Now() - busy_since;
-	if (busy_for > 4 * config.election_timeout) {
-		return "the log disk of node '" + config.node_id + "' has not answered for " +
-		       std::to_string(busy_for / NS_PER_MS) + " ms (" + config.log_dir + ")";
-	}
-	return "";
+	return context.disk.Describe(context.clock.Now());
 }
 
 raft::Membership ReadyLoop::StartMembership(raft::GroupId group) const {

@@ -32,6 +32,7 @@ struct LoopContext {
 	ApplyLoop &apply;
 	SnapshotFetcher &fetcher;
 	SnapshotServer &server;
+	const DiskWatch &disk;
 	ProposalBudget &budget;
 };
 
@@ -162,6 +163,8 @@ private:
 	void FailPending(const Status &failure);
 	void FailRequests(GroupState &group, const Status &failure);
 	void RefuseProposals(std::vector<Proposal> &proposals, const Status &failure);
+	//! Why this node takes no proposals of its own now; Ok = it does.
+	Status DiskFailure() const;
 	void RefuseEvent(LoopEvent &event, const Status &failure);
 	Status WaitingFailure(const GroupState &group) const;
 	bool HasRequests(const GroupState &group) const;

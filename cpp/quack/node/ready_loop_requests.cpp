@@ -27,18 +27,27 @@ void ReadyLoop::On(NewProposals &event) {
 		return;
 	}
 	std::vector<Proposal> refused;
+	auto failure = DiskFailure();
 	for (auto &proposal : event.proposals) {
-		// A node without space may lead on for a moment, and others wait for its successor. What was asked of itself
-		// is better asked of another: it could not be applied here before space returns.
-		if (DiskIsFull() && !proposal.forwarded) {
+		// A node whose disk is full or hangs may lead on for a moment, and others wait for its successor. What was
+		// asked of itself is better asked of another: it could not be applied here before the disk works.
+		if (!failure.IsOk() && !proposal.forwarded) {
 			refused.push_back(std::move(proposal));
 		} else {
 			group->proposals.Add(std::move(proposal));
 		}
 	}
 	if (!refused.empty()) {
-		RefuseProposals(refused, Status(ErrorCode::DiskFull, disk_alarm));
+		RefuseProposals(refused, failure);
 	}
+}
+
+Status ReadyLoop::DiskFailure() const {
+	if (DiskIsFull()) {
+		return Status(ErrorCode::DiskFull, disk_alarm);
+	}
+	auto hung = context.disk.Describe(now);
+	return hung.empty() ? Status::Ok() : Status(ErrorCode::Unavailable, hung + "; use another node");
 }
 
 void ReadyLoop::RefuseProposals(std::vector<Proposal> &proposals, const Status &failure) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "quack/common/clock.hpp"
 #include "quack/common/status.hpp"
 #include "quack/node/position.hpp"
 #include "quack/raft/types.hpp"
@@ -63,6 +64,15 @@ public:
 
 	//! What would survive a power cut now: the positions of the last finished checkpoint. The log is kept from there.
 	virtual std::vector<AppliedPosition> Durable() const = 0;
+
+	//! Since when a sync of its files has not returned; 0 = none is under way. Cheap.
+	virtual MonotonicNs SyncingSince() const {
+		return 0;
+	}
+	//! Where its files are, for messages.
+	virtual std::string Place() const {
+		return "";
+	}
 
 	//! Makes the state at some index >= Applied() at the call durable, without stopping Apply for long.
 	virtual Status Checkpoint() = 0;

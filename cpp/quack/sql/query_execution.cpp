@@ -163,6 +163,9 @@ void QueryExecution::Push(duckdb::DataChunk &chunk) {
 
 void QueryExecution::Finish() {
 	std::lock_guard<std::mutex> guard(lock);
+	if (state == ExecutionState::Failed) {
+		return; // abandoned
+	}
 	CloseBatchLocked();
 	inline_closed = true;
 	state = ExecutionState::Finished;
@@ -171,6 +174,19 @@ void QueryExecution::Finish() {
 
 void QueryExecution::Fail(ErrorResponse error_p) {
 	std::lock_guard<std::mutex> guard(lock);
+	FailLocked(std::move(error_p));
+}
+
+void QueryExecution::Abandon(ErrorResponse error_p) {
+	std::lock_guard<std::mutex> guard(lock);
+	cancelled = true;
+	FailLocked(std::move(error_p));
+}
+
+void QueryExecution::FailLocked(ErrorResponse error_p) {
+	if (state == ExecutionState::Failed || state == ExecutionState::Finished) {
+		return; // abandoned, or it ended just before that
+	}
 	error = std::move(error_p);
 	open = StoredBatch();
 	batches.clear();

@@ -1,6 +1,7 @@
 //! One statement of one session: where its worker puts encoded result batches and requests take them.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -68,6 +69,15 @@ public:
 	void Push(duckdb::DataChunk &chunk);
 	void Finish();
 	void Fail(ErrorResponse error);
+	//! Answers whoever waits although the worker is stuck in it; what the worker says later is ignored.
+	void Abandon(ErrorResponse error);
+	//! The statement needs more than what is in memory: it may be stuck when the node's disk hangs.
+	void MarkNeedsDisk() {
+		needs_disk = true;
+	}
+	bool NeedsDisk() const {
+		return needs_disk;
+	}
 	//! Forgets schema and rows before another attempt. False when a client saw some of it already.
 	bool Restart();
 
@@ -118,6 +128,7 @@ private:
 	void AddBytesLocked(uint64_t bytes);
 	void RemoveBytesLocked(uint64_t bytes);
 	void DropBytesLocked();
+	void FailLocked(ErrorResponse error);
 	void CloseBatchLocked();
 	void CheckFailedLocked(std::unique_lock<std::mutex> &guard) const;
 	void DropAcknowledgedLocked(uint64_t ack_index);
@@ -128,6 +139,7 @@ private:
 	const ResultLimits limits;
 	Admission &admission;
 
+	std::atomic<bool> needs_disk {false};
 	mutable std::mutex lock;
 	std::condition_variable changed;
 	ExecutionState state = ExecutionState::Queued;

@@ -36,7 +36,10 @@ Session::Session(const ServerContext &context, SessionInfo info_p) : server(cont
 	                                              duckdb::make_shared_ptr<SessionContextState>(*this));
 	if (!server.catalog.empty()) {
 		auto result = connection->Query("USE " + duckdb::SQLIdentifier(server.catalog));
-		result->ThrowIfError();
+		// A node out of service may have lost its database for good, and must still tell how it is.
+		if (server.engine == nullptr || !server.engine->IsDegraded()) {
+			result->ThrowIfError();
+		}
 	}
 }
 
@@ -179,6 +182,7 @@ void Session::RunJob(Job &job) {
 		return;
 	}
 	if (job.append) {
+		execution.MarkNeedsDisk();
 		RunAppend(*this, execution, *job.append);
 	} else {
 		RunStatement(*this, execution);
@@ -368,6 +372,24 @@ void Session::EnforceDeadlines(MonotonicNs now) {
 		// Again and again: an interrupt that falls between two DuckDB calls is lost.
 		connection->context->Interrupt();
 	}
+}
+
+bool Session::AbandonStuck(MonotonicNs before, const std::string &hung) {
+	std::lock_guard<std::mutex> guard(lock);
+	if (closed || !current || !current->NeedsDisk() || current_started > before) {
+		return false;
+	}
+	auto error = CodedError(Status(ErrorCode::OutcomeUnknown,
+	                               hung + ", and the statement was stuck in it; another node knows its outcome"));
+	if (!current->options.request_id.empty()) {
+		error.extra_info.emplace_back(EXTRA_INFO_TOKEN, current->options.request_id);
+	}
+	current->Abandon(std::move(error));
+	for (auto &job : queue) {
+		job.execution->Abandon(CodedError(Status(ErrorCode::Unavailable, "the statement was not started: " + hung)));
+	}
+	CancelAllLocked(hung);
+	return true;
 }
 
 SessionStatus Session::GetStatus() const {

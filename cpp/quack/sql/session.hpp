@@ -95,6 +95,10 @@ public:
 	//! Interrupts what runs past its deadline or was cancelled between two steps. Called every few 10 ms.
 	void EnforceDeadlines(MonotonicNs now);
 
+	//! The node's disk hangs, as `hung` says: answers a statement that needs it and has run since before `before`, and
+	//! closes the session, whose worker is stuck in it. False when there is none.
+	bool AbandonStuck(MonotonicNs before, const std::string &hung);
+
 	SessionStatus GetStatus() const;
 	//! Whether an explicit transaction was open after the last statement.
 	bool InTransaction() const {

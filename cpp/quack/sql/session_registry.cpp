@@ -11,6 +11,8 @@ namespace sql {
 namespace {
 
 constexpr auto WATCH_INTERVAL = std::chrono::milliseconds(25);
+//! How long statements may try to end by themselves once the node's disk is known to hang.
+constexpr MonotonicNs STUCK_AFTER = 2 * NS_PER_SECOND;
 
 } // namespace
 
@@ -107,19 +109,32 @@ void SessionRegistry::WatchLoop() {
 		}
 		guard.unlock();
 		auto now = SystemClock().Now();
+		auto hung = context.engine == nullptr ? std::string() : context.engine->HungDisk();
+		hung_since = hung.empty() ? 0 : hung_since == 0 ? now : hung_since;
+		auto is_long = hung_since != 0 && now - hung_since > STUCK_AFTER;
 		for (auto &session : all) {
 			session->EnforceDeadlines(now);
-			if (session->LeaseExpired(now) && Take(session->Info().id)) {
-				Log(LogLevel::Info, "server", "session_expired",
-				    {{"remote", session->Info().remote_address}, {"lease_s", std::to_string(session->Info().lease_s)}});
-				std::lock_guard<std::mutex> expired_guard(lock);
-				expired.push_back(session);
-				changed.notify_all();
+			if (session->LeaseExpired(now)) {
+				CloseLater(session, "session_expired",
+				           "its lease of " + std::to_string(session->Info().lease_s) + " s");
+			} else if (is_long && session->AbandonStuck(now - STUCK_AFTER, hung)) {
+				CloseLater(session, "session_stuck", hung);
 			}
 		}
 		all.clear();
 		guard.lock();
 	}
+}
+
+//! Closing may wait for the session's worker.
+void SessionRegistry::CloseLater(const std::shared_ptr<Session> &session, const char *what, const std::string &why) {
+	if (!Take(session->Info().id)) {
+		return;
+	}
+	Log(LogLevel::Info, "server", what, {{"remote", session->Info().remote_address}, {"why", why}});
+	std::lock_guard<std::mutex> guard(lock);
+	expired.push_back(session);
+	changed.notify_all();
 }
 
 void SessionRegistry::CloseLoop() {

@@ -38,6 +38,7 @@ public:
 private:
 	void WatchLoop();
 	void CloseLoop();
+	void CloseLater(const std::shared_ptr<Session> &session, const char *what, const std::string &why);
 	std::shared_ptr<Session> Take(const std::string &id);
 
 	const ServerContext &context;
@@ -47,6 +48,7 @@ private:
 	size_t opening = 0;
 	std::deque<std::shared_ptr<Session>> expired;
 	bool stopped = false;
+	MonotonicNs hung_since = 0; //! the watcher's: when it saw that the node's disk hangs; 0 = it answers
 	std::thread watcher;
 	std::thread closer;
 };

@@ -271,6 +271,7 @@ public:
 	void Run() {
 		PrepareAttempt(session, execution.options, walk); // parsing may read the catalog
 		auto statements = session.Connection().ExtractStatements(execution.sql);
+		CheckDisk(statements);
 		bool is_write = statements.size() == 1 && IsWrite(*statements[0]);
 		// A script commits several times: one id cannot stand for it, and it is never repeated.
 		bool repeats = autocommit && statements.size() == 1 && !execution.options.describe_only;
@@ -290,6 +291,34 @@ public:
 private:
 	static bool IsWrite(const duckdb::SQLStatement &statement) {
 		return statement.type != duckdb::StatementType::SELECT_STATEMENT;
+	}
+
+	//! What only reads what is in memory, or says how the node is, works while its disk hangs; the rest should not
+	//! begin.
+	bool NeedsDisk(const Statements &statements) const {
+		for (auto &statement : statements) {
+			auto type = statement->type;
+			bool is_plain = type == duckdb::StatementType::SET_STATEMENT ||
+			                type == duckdb::StatementType::TRANSACTION_STATEMENT || ReadsOnlyStatus(*statement);
+			// A snapshot of an explicit transaction waits for a checkpoint that is under way.
+			if (!is_plain && (!autocommit || type != duckdb::StatementType::SELECT_STATEMENT)) {
+				return true;
+			}
+		}
+		return false;
+	}
+
+	void CheckDisk(const Statements &statements) {
+		auto *engine = session.Context().engine;
+		bool ends = statements.size() == 1 && statements[0]->type == duckdb::StatementType::TRANSACTION_STATEMENT;
+		if (engine == nullptr || execution.options.describe_only || (!ends && !NeedsDisk(statements))) {
+			return;
+		}
+		execution.MarkNeedsDisk();
+		auto hung = engine->HungDisk();
+		if (!ends && !hung.empty()) {
+			ThrowCoded(Status(ErrorCode::Unavailable, hung + "; nothing was done, use another node"));
+		}
 	}
 
 	bool GivesUp() const {

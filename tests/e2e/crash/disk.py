@@ -39,6 +39,8 @@ class CutDisk:
         folder = node.log_file.parent
         self._counter = folder / "changes"
         self._aside = folder / "aside"
+        self._hang = folder / "hang"
+        self._fail = folder / "fail"
 
     def arm(self, cut: Cut) -> None:
         """The node's next process runs on this disk."""
@@ -53,7 +55,34 @@ class CutDisk:
             "QUACK_CUT_SEED": str(cut.seed),
             "QUACK_CUT_COUNT": str(self._counter),
             "QUACK_CUT_ASIDE": str(self._aside.resolve()),
+            "QUACK_CUT_HANG": str(self._hang.resolve()),
+            "QUACK_CUT_FAIL": str(self._fail.resolve()),
         }
+
+    def hang(self, part: str = "") -> None:
+        """From now on no sync of a file ends whose path holds ``part``."""
+        _write_at_once(self._hang, part)
+
+    def answer(self) -> None:
+        """The syncs that hang end, and later ones work."""
+        self._hang.unlink(missing_ok=True)
+
+    def fail(self, part: str) -> None:
+        """The next sync of a file whose path holds ``part`` fails, and only that one."""
+        _write_at_once(self._fail, part)
+
+    def failed(self) -> list[str]:
+        """Return the paths of the syncs that failed."""
+        return self._failures("failed ")
+
+    def synced_again(self) -> list[str]:
+        """Return the paths of files that were synced although a sync of them had failed."""
+        return self._failures("again ")
+
+    def _failures(self, kind: str) -> list[str]:
+        log = self._fail.with_name(self._fail.name + ".log")
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [line.removeprefix(kind) for line in lines if line.startswith(kind)]
 
     def disarm(self) -> None:
         """The node's next process runs on the bare disk."""
@@ -65,3 +94,10 @@ class CutDisk:
             return 0
         (count,) = struct.unpack("<Q", self._counter.read_bytes()[:8])
         return int(count)
+
+
+def _write_at_once(file: pathlib.Path, text: str) -> None:
+    """Whoever looks sees no file, or all of it."""
+    made = file.with_name(file.name + ".new")
+    made.write_text(text)
+    made.replace(file)

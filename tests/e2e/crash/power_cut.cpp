@@ -8,8 +8,13 @@
 //!
 //! Environment: QUACK_CUT_DIR (absolute), QUACK_CUT_AFTER (0 = never), QUACK_CUT_MODE, QUACK_CUT_SEED, QUACK_CUT_COUNT
 //! (file that holds the number of calls so far, as 8 bytes), QUACK_CUT_ASIDE (directory on the same file system, for
-//! names that may have to come back). Not covered: files that are mapped and written, hard links, directories.
+//! names that may have to come back), QUACK_CUT_HANG and QUACK_CUT_FAIL (files). A sync of a file whose path holds the
+//! text in QUACK_CUT_HANG does not end while that file exists; one whose path holds the text in QUACK_CUT_FAIL fails
+//! with EIO, once: it takes the file away. Each such
+//! sync, and each later one of that file, adds a line to QUACK_CUT_FAIL with ".log". Not covered: files that are mapped
+//! and written, hard links, directories.
 #include <algorithm>
+#include <cerrno>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -69,6 +74,10 @@ public:
 		loses_power = text && strcmp(text, "power") == 0;
 		text = getenv("QUACK_CUT_ASIDE");
 		aside = text ? text : "";
+		text = getenv("QUACK_CUT_HANG");
+		hang = text ? text : "";
+		text = getenv("QUACK_CUT_FAIL");
+		fail = text ? text : "";
 		text = getenv("QUACK_CUT_COUNT");
 		// Not our own: it needs this object.
 		auto open_real = Real<int (*)(const char *, int, ...)>("open");
@@ -99,6 +108,26 @@ public:
 			*path = target;
 		}
 		return Covers(target) || directory == target;
+	}
+
+	//! Without the lock: only who syncs waits.
+	void WaitWhileHung(const std::string &path) const {
+		while (Names(hang, path)) {
+			usleep(10000);
+		}
+	}
+	//! With the lock held. Whether this sync fails instead of being made.
+	bool FailsSync(const std::string &path) {
+		auto has_failed = !failed.empty() && path.find(failed) != std::string::npos;
+		auto fails = Names(fail, path);
+		if (fails) {
+			failed = path;
+			Real<int (*)(const char *)>("unlink")(fail.c_str());
+		}
+		if (fails || has_failed) {
+			Note((fails ? "failed " : "again ") + path + "\n");
+		}
+		return fails;
 	}
 
 	//! With the lock held, before the call.
@@ -233,6 +262,24 @@ private:
 			names.pop_back();
 		}
 	}
+	//! Whether the file `name` exists and holds a piece of `path`.
+	static bool Names(const std::string &name, const std::string &path) {
+		char text[256];
+		auto file =
+		    name.empty() ? -1 : Real<int (*)(const char *, int, ...)>("open")(name.c_str(), O_RDONLY | O_CLOEXEC);
+		if (file < 0) {
+			return false;
+		}
+		auto size = pread(file, text, sizeof(text), 0);
+		close(file);
+		return size >= 0 && path.find(std::string(text, static_cast<size_t>(size))) != std::string::npos;
+	}
+	void Note(const std::string &line) const {
+		auto flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC;
+		auto file = Real<int (*)(const char *, int, ...)>("open")((fail + ".log").c_str(), flags, 0600);
+		(void)!Real<ssize_t (*)(int, const void *, size_t)>("write")(file, line.data(), line.size());
+		close(file);
+	}
 	static off_t RealSize(const Inode &inode) {
 		struct stat info {};
 		return fstat(inode.file, &info) == 0 ? info.st_size : 0;
@@ -260,6 +307,9 @@ private:
 
 	std::string directory;
 	std::string aside;
+	std::string hang;   //! a file's name; empty = never hangs
+	std::string fail;   //! a file's name; empty = never fails
+	std::string failed; //! path of the file whose sync failed
 	uint64_t after = 0;
 	uint64_t random = 1;
 	bool loses_power = false;
@@ -304,10 +354,16 @@ int Resize(int file, Call call, off_t size) {
 int SyncWith(const char *name, int file) {
 	auto call = Real<int (*)(int)>(name);
 	auto &disk = TheDisk();
-	if (!disk.CoversFile(file)) {
+	std::string path;
+	if (!disk.CoversFile(file, &path)) {
 		return call(file);
 	}
+	disk.WaitWhileHung(path);
 	std::lock_guard<std::mutex> guard(disk.lock);
+	if (disk.FailsSync(path)) {
+		errno = EIO;
+		return -1;
+	}
 	auto result = call(file);
 	if (result == 0) {
 		disk.AfterSync(file);

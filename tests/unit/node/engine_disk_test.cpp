@@ -109,6 +109,11 @@ TEST_CASE("a leader whose disk hangs is reported and hands over; it follows agai
 	}));
 	CHECK(WaitUntil([&] { return cluster.StatusOf(leader).reason.find("has not answered for") != std::string::npos; }));
 	Fill(cluster, other, 5, values);
+	// It takes nothing new of its own.
+	auto refused = cluster.Propose(leader, "not here").status;
+	CHECK(refused.Code() == ErrorCode::Unavailable);
+	CHECK(refused.Message().find("has not answered for") != std::string::npos);
+	CHECK(!cluster.nodes[leader]->engine->HungDisk().empty());
 	cluster.Disk(leader).HangSyncs(false);
 	CHECK(cluster.AllHold(values));
 	CHECK(WaitUntil([&] { return cluster.StatusOf(leader).reason.empty(); }));

@@ -1,0 +1,47 @@
+//! Since when syncs of the catalog's files are under way: DuckDB calls them deep inside a checkpoint, and a disk that
+//! hangs shows nowhere else.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "duckdb/main/database.hpp"
+#include "quack/common/clock.hpp"
+
+namespace quack {
+namespace catalog {
+
+//! Any thread.
+class SyncWatch {
+public:
+	//! Begin of the oldest sync that has not returned; 0 = none.
+	MonotonicNs Since() const;
+
+	//! One sync, from before the call until it returns or throws.
+	class Scope {
+	public:
+		explicit Scope(SyncWatch &watch);
+		~Scope();
+		Scope(const Scope &) = delete;
+		Scope &operator=(const Scope &) = delete;
+
+	private:
+		SyncWatch &watch;
+		std::multiset<MonotonicNs>::iterator entry;
+	};
+
+private:
+	mutable std::mutex lock; //! guards running; never held during a call to the disk
+	std::multiset<MonotonicNs> running;
+};
+
+//! From now on, until UnwatchFiles, DuckDB's syncs of `path` and of files named after it are told to `watch`. `name` is
+//! unique in the instance. Files that are open then stay watched until they are closed.
+void WatchFiles(duckdb::DatabaseInstance &instance, const std::string &name, const std::string &path,
+                std::shared_ptr<SyncWatch> watch);
+void UnwatchFiles(duckdb::DatabaseInstance &instance, const std::string &name);
+
+} // namespace catalog
+} // namespace quack
