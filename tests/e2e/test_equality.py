@@ -7,6 +7,7 @@ back.
 from __future__ import annotations
 
 import json
+import pathlib
 import subprocess
 import sys
 
@@ -89,6 +90,11 @@ def is_degraded(cluster: LocalCluster, node: LocalNode) -> str:
     return str(status["reason"]) if status and status["degraded"] else ""
 
 
+def is_in_service(cluster: LocalCluster, node: LocalNode) -> bool:
+    status = cluster.status(node)
+    return status is not None and status["node_id"] == node.node_id and not status["degraded"]
+
+
 def wait_degraded(cluster: LocalCluster, node: LocalNode) -> str:
     return str(
         wait_until(lambda: is_degraded(cluster, node), lambda: f"a degraded node\n{tails(cluster)}")
@@ -112,7 +118,14 @@ def quack(via: LocalNode, *command: str) -> tuple[int, dict]:
     return done.returncode, json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("victim", ["leader", "follower"])
+def block_identity(node: LocalNode) -> pathlib.Path:
+    """Let nothing replace the node's identity.json, as on a disk without space for a new file."""
+    obstacle = data_dir(node) / "identity.json.new"
+    obstacle.mkdir()
+    return obstacle
+
+
+@pytest.mark.parametrize("victim", ["leader", "follower", "follower that cannot note it"])
 def test_the_odd_node_out_is_named_and_latched(tmp_path, victim):
     with LocalCluster.create(tmp_path / "cluster", 3, settings=dict(OFTEN)) as cluster:
         cluster.start()
@@ -123,6 +136,7 @@ def test_the_odd_node_out_is_named_and_latched(tmp_path, victim):
         others = [other for other in cluster.nodes if other is not node]
         node.stop()
         change_a_value(node)
+        obstacle = block_identity(node) if "cannot" in victim else None
         node.start()
 
         reason = wait_degraded(cluster, node)
@@ -164,10 +178,21 @@ def test_the_odd_node_out_is_named_and_latched(tmp_path, victim):
         assert session.execute("SELECT count(*) FROM cp.t").fetchall() == [(5001,)]
         session.close()
 
-        # A restart does not make it right.
+        # A restart does not make it right, whatever was in the way of writing that down.
         assert node.stop() == 3
+        noted = "distrusted" in (data_dir(node) / "identity.json").read_text()
+        assert noted == (obstacle is None)
+        assert "distrust_not_recorded" not in node.log_file.read_text()
         node.start()
         assert wait_degraded(cluster, node) == reason
+        if obstacle is not None:
+            obstacle.rmdir()
+            code, document, _ = reseed(cluster, others[0], node.node_id)
+            assert code == 0, document
+            node.stop()
+            node.start()
+            wait_until(lambda: is_in_service(cluster, node), lambda: tails(cluster))
+            wait_for_proof(cluster, after=index)
 
 
 def reseed(cluster: LocalCluster, via: LocalNode, node_id: str) -> tuple[int, dict, str]:

@@ -24,6 +24,7 @@ namespace {
 
 constexpr uint64_t IDENTITY_FORMAT = 2;
 constexpr size_t SMALL_FILE_MAX = 64 * 1024;
+constexpr size_t VERDICT_BYTES = 4096;
 //! Earlier disks of one node that are remembered.
 constexpr size_t REPLACES_MAX = 16;
 
@@ -217,6 +218,7 @@ Result<std::unique_ptr<DataDirectory>> DataDirectory::Open(const std::string &pa
 	if (status.IsOk() && !directory->moving_to.empty()) {
 		status = directory->FinishQuarantine();
 	}
+	status = status.IsOk() ? directory->OpenVerdict() : status;
 	status = status.IsOk() ? directory->ReadRestored() : status;
 	for (auto &part : {directory->LogPath(), directory->CatalogPath(), directory->IncomingPath()}) {
 		if (status.IsOk()) {
@@ -230,6 +232,9 @@ Result<std::unique_ptr<DataDirectory>> DataDirectory::Open(const std::string &pa
 }
 
 DataDirectory::~DataDirectory() {
+	if (verdict_file >= 0) {
+		close(verdict_file);
+	}
 	close(lock_file);
 }
 
@@ -251,7 +256,45 @@ Status DataDirectory::MarkFormed() {
 Status DataDirectory::Distrust(const std::string &why) {
 	std::lock_guard<std::mutex> guard(lock);
 	distrusted = why;
-	return WriteIdentity();
+	auto in_place = WriteVerdict(why);
+	auto replaced = WriteIdentity();
+	if (in_place.IsOk() || replaced.IsOk()) {
+		return Status::Ok();
+	}
+	return Status(replaced.Code(), replaced.Message() + "; " + in_place.Message());
+}
+
+//! Reads what an earlier process could write down nowhere else.
+Status DataDirectory::OpenVerdict() {
+	auto file_path = path + "/verdict";
+	auto is_new = !Exists(file_path);
+	verdict_file = open(file_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (verdict_file < 0) {
+		return Failure("data_dir: cannot open", file_path);
+	}
+	std::lock_guard<std::mutex> guard(lock);
+	auto text = ReadSmall(verdict_file);
+	if (is_new || text.size() != VERDICT_BYTES) {
+		auto status = WriteVerdict("");
+		return status.IsOk() ? SyncFolder(path) : status;
+	}
+	auto space = text.find(' ');
+	auto why = space == std::string::npos ? std::string() : text.substr(space + 1);
+	why.erase(why.find_last_not_of(" \n") + 1);
+	if (distrusted.empty() && !why.empty() && text.substr(0, space) == Hex(catalog_number)) {
+		distrusted = why;
+	}
+	return Status::Ok();
+}
+
+//! With the lock held. One block, always of the same size.
+Status DataDirectory::WriteVerdict(const std::string &why) const {
+	auto text = (Hex(catalog_number) + " " + why).substr(0, VERDICT_BYTES - 1);
+	text.resize(VERDICT_BYTES - 1, ' ');
+	text += '\n';
+	auto size = pwrite(verdict_file, text.data(), text.size(), 0);
+	auto is_durable = size == static_cast<ssize_t>(text.size()) && fdatasync(verdict_file) == 0;
+	return is_durable ? Status::Ok() : Failure("cannot write", path + "/verdict");
 }
 
 std::string DataDirectory::Distrusted() const {
@@ -344,6 +387,7 @@ Status DataDirectory::FinishQuarantine() {
 	moving_to.clear();
 	distrusted.clear();
 	reseed_asked.clear();
+	catalog_number++; // the verdict in the other file is about the one before
 	return WriteIdentity();
 }
 
@@ -360,6 +404,7 @@ Status DataDirectory::WriteIdentity() const {
 	for (auto disk : replaces) {
 		json::yyjson_mut_arr_add_strcpy(document, lost, Hex(disk).c_str());
 	}
+	json::yyjson_mut_obj_add_uint(document, root, "catalog_number", catalog_number);
 	if (!distrusted.empty()) {
 		json::yyjson_mut_obj_add_strcpy(document, root, "distrusted", distrusted.c_str());
 	}
@@ -406,6 +451,7 @@ Status DataDirectory::ReadIdentity(const std::string &file_path, const std::stri
 	yyjson_arr_foreach(lost, index, count, value) {
 		replaces.push_back(json::yyjson_is_str(value) ? ParseHex(json::yyjson_get_str(value)) : 0);
 	}
+	catalog_number = json::yyjson_get_uint(json::yyjson_obj_get(root, "catalog_number"));
 	distrusted = Member(root, "distrusted");
 	reseed_asked = Member(root, "reseed_asked");
 	moving_to = Member(root, "moving_to");

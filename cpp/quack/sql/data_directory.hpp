@@ -12,10 +12,10 @@
 namespace quack {
 namespace sql {
 
-//! Layout: LOCK (flock, holds the pid), identity.json, log/ (durable log), catalog/ (DuckDB file), incoming/
-//! (snapshots being received), quarantine/<UTC time>/ (what was damaged and moved aside, with a README.md),
-//! restored.json (written by `quack restore`: which backup catalog/ holds). The lock is held while the object lives.
-//! Any thread.
+//! Layout: LOCK (flock, holds the pid), identity.json, verdict (see Distrust), log/ (durable log), catalog/ (DuckDB
+//! file), incoming/ (snapshots being received), quarantine/<UTC time>/ (what was damaged and moved aside, with a
+//! README.md), restored.json (written by `quack restore`: which backup catalog/ holds). The lock is held while the
+//! object lives. Any thread.
 class DataDirectory {
 public:
 	//! What a damage costs the node.
@@ -52,7 +52,9 @@ public:
 	//! up, durably, before its log goes. Nothing in the moved directories may be open.
 	Result<std::string> Quarantine(Damage damage, const std::string &what);
 	//! Durably notes that the catalog holds a wrong state, and why: no node may serve or vote with it. Until
-	//! Quarantine.
+	//! Quarantine. In two places: identity.json is replaced, which takes space, and the file verdict, whose blocks are
+	//! there from the start, is written over. A failure when neither could be written; a disk like that does not let
+	//! the node start again either, because the start writes over LOCK in the same way.
 	Status Distrust(const std::string &why);
 	//! Empty = the catalog is trusted.
 	std::string Distrusted() const;
@@ -86,6 +88,8 @@ public:
 private:
 	DataDirectory(std::string path_p, int lock_file_p) : path(std::move(path_p)), lock_file(lock_file_p) {
 	}
+	Status OpenVerdict();
+	Status WriteVerdict(const std::string &why) const;
 	static Result<int> Lock(const std::string &path);
 	Status OpenIdentity(const std::string &cluster_id, const std::string &node_id);
 	Status ReadIdentity(const std::string &file_path, const std::string &text);
@@ -104,7 +108,10 @@ private:
 	//! In quarantine/: files are being moved there; empty = no move is under way.
 	std::string moving_to;
 	bool is_log_moving = false;
-	mutable std::mutex lock; //! guards the four below and the file
+	int verdict_file = -1;
+	mutable std::mutex lock; //! guards the five below and the files
+	//! Counts the catalogs this directory has had: a verdict is about one of them.
+	uint64_t catalog_number = 0;
 	std::string distrusted;
 	std::string reseed_asked;
 	bool is_formed = false;
