@@ -10,6 +10,8 @@ import json
 import pathlib
 import subprocess
 import sys
+import threading
+import time
 
 import duckdb
 import pytest
@@ -276,6 +278,64 @@ def test_a_crash_after_the_order_does_not_bring_the_old_state_back(tmp_path):
         wait_for_proof(cluster, after=index)
         assert is_degraded(cluster, node) == ""
         assert len(list((data_dir(node) / "quarantine").iterdir())) == 1
+
+
+def times_of(node: LocalNode, event: str) -> list[str]:
+    """When the node's log names this event; such times sort as text."""
+    lines = [
+        line for line in node.log_file.read_text().splitlines() if f'"event":"{event}"' in line
+    ]
+    return [str(json.loads(line)["time"]) for line in lines]
+
+
+def test_two_nodes_that_are_told_at_once_are_reseeded_one_after_the_other(tmp_path):
+    with LocalCluster.create(tmp_path / "cluster", 3, settings=dict(OFTEN)) as cluster:
+        cluster.start()
+        fill(cluster)
+        leader = cluster.wait_leader()
+        followers = [node for node in cluster.nodes if node is not leader]
+        refused: list[str] = []
+
+        def order(node: LocalNode) -> None:
+            """Until it is done: the order may be refused for now, or its answer get lost."""
+            while not times_of(node, "reseeding"):
+                try:
+                    session = cluster.connect(node)
+                    session.execute("CALL quack_reseed(?, 'cp')", [node.node_id])
+                    session.close()
+                except duckdb.Error as error:
+                    refused.append(str(error))
+                time.sleep(0.2)
+
+        threads = [threading.Thread(target=order, args=[node]) for node in followers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=120)
+            assert not thread.is_alive(), tails(cluster)
+        index = int(str((cluster.status(leader) or {})["commit_index"]))
+        wait_for_proof(cluster, after=index)
+        first, second = sorted(followers, key=lambda node: times_of(node, "reseeding")[0])
+        left = times_of(first, "reseeding")[0]
+        back = min(time for time in times_of(first, "role_changed") if time > left)
+        assert times_of(second, "reseeding")[0] > back, (refused, tails(cluster))
+        assert [len(times_of(node, "reseeding")) for node in followers] == [1, 1]
+
+
+def test_the_last_one_beside_the_leader_refuses_to_be_reseeded(tmp_path):
+    with LocalCluster.create(tmp_path / "cluster", 3, settings=dict(OFTEN)) as cluster:
+        cluster.start()
+        fill(cluster)
+        leader = cluster.wait_leader()
+        node, away = (one for one in cluster.nodes if one is not leader)
+        away.kill()
+        session = cluster.connect(node)
+        with pytest.raises(duckdb.Error) as refused:
+            session.execute("CALL quack_reseed(?, 'cp')", [node.node_id])
+        session.close()
+        assert "2 of the 3 voters are needed, and 1 of them" in str(refused.value)
+        assert not (data_dir(node) / "quarantine").exists()
+        assert is_degraded(cluster, node) == ""
 
 
 def test_a_refused_reseed_changes_nothing(tmp_path):

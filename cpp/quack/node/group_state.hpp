@@ -64,6 +64,11 @@ struct GroupState {
 	std::map<uint64_t, TransferWaiter> transfers; //! by request
 	uint64_t next_transfer = 1;
 	std::vector<MemberWaiter> member_waiters;
+	//! Since when this node leads; of no meaning when it does not.
+	MonotonicNs leading_since = 0;
+	//! The node that this leader let go last (MemberAction::Reseed), and until when it may still leave.
+	std::string let_go;
+	MonotonicNs let_go_until = 0;
 	//! Not before then are moved addresses written down again.
 	MonotonicNs addresses_after = 0;
 	//! Not before then are lost disks looked for again.

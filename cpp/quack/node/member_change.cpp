@@ -55,6 +55,9 @@ public:
 		case MemberAction::Replace:
 			Replace();
 			break;
+		case MemberAction::Reseed:
+			Reseed();
+			break;
 		default:
 			Fail(ErrorCode::NotSupported, "the leader does not know this change: run the same release on all nodes");
 		}
@@ -243,6 +246,35 @@ private:
 	bool IsNewerLost() const {
 		return newer != nullptr && view.applicant && view.applicant->record.Node() != newer->node &&
 		       view.applicant->record.Node() != member->node && !IsHeard(newer->node);
+	}
+
+	//! The others must commit and answer without it until it is back.
+	void Reseed() {
+		if (!IsMember()) {
+			return;
+		}
+		if (member->node == view.core.self) {
+			Fail(ErrorCode::Unavailable, "node " + Quoted() + " leads, and the data has to come from another leader");
+			return;
+		}
+		auto ready = std::count_if(membership.voters.begin(), membership.voters.end(), [this](raft::NodeId node) {
+			return node != member->node && IsHeard(node) && Behind(node) <= CAUGHT_UP_ENTRIES;
+		});
+		auto needed = membership.voters.size() / 2 + 1;
+		if (member->is_voter && static_cast<size_t>(ready) < needed) {
+			Fail(ErrorCode::Unavailable, "without node " + Quoted() + " " + std::to_string(needed) + " of the " +
+			                                 std::to_string(membership.voters.size()) + " voters are needed, and " +
+			                                 std::to_string(ready) +
+			                                 " of them are in service and caught up; see quack_members(), and retry "
+			                                 "when the others are well");
+			return;
+		}
+		Done("node " + Quoted() + " may get its data again");
+	}
+
+	uint64_t Behind(raft::NodeId node) const {
+		auto progress = ProgressOf(node);
+		return progress == nullptr ? 0 : view.core.last_index - std::min(view.core.last_index, progress->match);
 	}
 
 	void Replace() {

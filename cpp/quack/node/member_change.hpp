@@ -18,7 +18,14 @@ enum class MemberAction : uint8_t {
 	//! The node that asks to join under a member's name takes its place: first as a learner, and, asked again when it
 	//! has caught up, with the role of the old one, which leaves in the same step.
 	Replace = 5,
+	//! The node itself asks whether it may give its data up and get it again. The lists stay as they are; the leader
+	//! answers that the others alone are a majority, and lets nobody else go meanwhile.
+	Reseed = 6,
 };
+
+//! How long a node that was let go (MemberAction::Reseed) has to leave: from its question, on its own clock, it takes
+//! less.
+constexpr MonotonicNs RESEED_GRANT = 5 * NS_PER_SECOND;
 
 struct MemberChange {
 	MemberAction action = MemberAction::Add;

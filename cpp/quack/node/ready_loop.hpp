@@ -129,6 +129,7 @@ private:
 	void DialMembers();
 	void LeaveCluster(const std::string &reason);
 	void SayHelloAgain(const std::string &peer, std::function<void()> then);
+	Status LetGo(GroupState &group, const std::string &name);
 	void ForwardMemberChange(GroupState &group, NewMemberChange &event);
 	void HandOverThenChange(GroupState &group, NewMemberChange &event);
 	void ProposePlan(GroupState &group, MemberPlan plan, MonotonicNs deadline, ConsensusEngine::TextCallback done);

@@ -113,6 +113,9 @@ void ReadyLoop::On(NewMemberChange &event) {
 	auto core = group->core.GetStatus();
 	auto members = context.directory.Members();
 	auto plan = PlanMemberChange(event.change, {core, members, applicant, now, config.election_timeout});
+	if (plan.status.IsOk() && event.change.action == MemberAction::Reseed) {
+		plan.status = LetGo(*group, event.change.name);
+	}
 	if (!plan.status.IsOk() || plan.is_done) {
 		Result<std::string> answer = plan.words;
 		if (!plan.status.IsOk()) {
@@ -124,6 +127,25 @@ void ReadyLoop::On(NewMemberChange &event) {
 	} else {
 		ProposePlan(*group, std::move(plan), event.deadline, std::move(event.done));
 	}
+}
+
+//! One node at a time may give its data up. Whom a leader let go leaves within RESEED_GRANT or not at all, and shows
+//! from then on as one that is not heard of; so a new leader waits for as long before it lets anybody go.
+Status ReadyLoop::LetGo(GroupState &group, const std::string &name) {
+	if (now - group.leading_since < RESEED_GRANT) {
+		return Status(ErrorCode::Unavailable, "node '" + config.node_id +
+		                                          "' has only begun to lead, and another node may "
+		                                          "have been let go before; retry in " +
+		                                          std::to_string(RESEED_GRANT / NS_PER_SECOND) + " seconds");
+	}
+	if (now < group.let_go_until && group.let_go != name) {
+		return Status(ErrorCode::Unavailable, "node '" + group.let_go +
+		                                          "' gets its data again, and one node at a time may; "
+		                                          "retry when it is back");
+	}
+	group.let_go = name;
+	group.let_go_until = now + RESEED_GRANT;
+	return Status::Ok();
 }
 
 void ReadyLoop::ForwardMemberChange(GroupState &group, NewMemberChange &event) {

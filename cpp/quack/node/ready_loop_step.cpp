@@ -65,6 +65,10 @@ void ReadyLoop::HandleSoftState(GroupState &group, const raft::SoftState &soft) 
 		     {"role", std::to_string(static_cast<int>(soft.role))},
 		     {"leader", soft.leader == raft::NO_NODE ? "" : context.directory.NameOf(soft.leader)}});
 	}
+	if (soft.role == raft::Role::Leader && !IsLeader(group)) {
+		group.leading_since = now;
+		group.let_go_until = 0;
+	}
 	group.soft = soft;
 	if (soft.leader == raft::NO_NODE) {
 		group.leaderless_since = group.leaderless_since == 0 ? now : group.leaderless_since;

@@ -1,6 +1,8 @@
 #include "quack/sql/node_runtime.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "duckdb/storage/object_cache.hpp"
 #include "quack/catalog/effects.hpp"
@@ -16,6 +18,8 @@ namespace sql {
 namespace {
 
 constexpr const char *SLOT_KEY = "quack_node_runtime";
+//! How long a reseed waits for its turn: longer than a new leader lets nobody go.
+constexpr MonotonicNs LEAVE_TIMEOUT = 2 * node::RESEED_GRANT;
 constexpr MonotonicNs VIEW_AGE_MAX = 50 * NS_PER_MS;
 
 //! Where the instance keeps its node. `lock` is held while a node starts or stops.
@@ -328,6 +332,13 @@ Status NodeRuntime::Reseed() {
 		                                          "' leads, and the data has to come from another leader; nothing was "
 		                                          "changed. First run: quack cluster leader stepdown");
 	}
+	SystemClock steady;
+	auto asked = steady.Now();
+	// One that is out of service already is of no use to the others: nobody misses it.
+	auto allowed = group.degraded ? Status::Ok() : AskToLeave(asked);
+	if (!allowed.IsOk()) {
+		return allowed;
+	}
 	auto why = directory->Distrusted();
 	if (why.empty() && group.degraded) {
 		why = group.reason;
@@ -337,9 +348,36 @@ Status NodeRuntime::Reseed() {
 	if (!status.IsOk()) {
 		return status;
 	}
+	if (!group.degraded && steady.Now() - asked > node::RESEED_GRANT * 3 / 4) {
+		status = directory->AskReseed("");
+		return status.IsOk() ? Status(ErrorCode::Unavailable, "the order took too long to write down; nothing was "
+		                                                      "changed, retry")
+		                     : status;
+	}
 	engine->LatchDegraded("node '" + config.node_id + "' restarts to get its data again");
 	is_restart_due = true;
 	return Status::Ok();
+}
+
+//! `asked` becomes the time of the question that was answered with yes.
+Status NodeRuntime::AskToLeave(MonotonicNs &asked) {
+	node::MemberChange change;
+	change.action = node::MemberAction::Reseed;
+	change.name = config.node_id;
+	SystemClock steady;
+	auto deadline = steady.Now() + LEAVE_TIMEOUT;
+	while (true) {
+		asked = steady.Now();
+		auto answer = ChangeMember(*engine, change, node::RESEED_GRANT / 2);
+		auto is_passing = !answer.IsOk() && answer.GetStatus().Code() == ErrorCode::Unavailable;
+		if (answer.IsOk() || !is_passing || steady.Now() > deadline) {
+			return answer.IsOk()
+			           ? Status::Ok()
+					   : Status(answer.GetStatus().Code(), "node '" + config.node_id + "' is not reseeded: " +
+					                                           answer.GetStatus().Message() + "; nothing was changed");
+		}
+		std::this_thread::sleep_for(std::chrono::milliseconds(200));
+	}
 }
 
 bool NodeRuntime::HasPeers() const {

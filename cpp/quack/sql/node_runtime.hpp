@@ -82,6 +82,7 @@ private:
 	Status OpenLog();
 	Status OpenReplica();
 	Status MoveCatalogWhenAsked();
+	Status AskToLeave(MonotonicNs &asked);
 	bool HasPeers() const;
 	bool CanDoWithoutCatalog() const;
 	void RefreshView();

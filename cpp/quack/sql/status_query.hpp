@@ -8,6 +8,7 @@ namespace sql {
 
 //! A plain SELECT of columns from one of the node's status functions and nothing else. Such a statement reads no
 //! replicated table, so no consistency level may keep it waiting: it must answer when the cluster cannot.
+//! Narrower than ReadsOnlyStatus on purpose: a macro in an expression could read a table, at less than was asked for.
 bool IsStatusQuery(const duckdb::SQLStatement &statement);
 
 //! A SELECT of any shape in which every table, at any depth, is one of the node's status functions, and there is one.

@@ -299,6 +299,52 @@ TEST_CASE("a lost disk's successor that was lost too gives way to the next; a li
 	CHECK(plan.status.Code() == ErrorCode::Conflict);
 }
 
+TEST_CASE("a node may give its data up when the others alone are a majority that is heard of and caught up") {
+	raft::CoreStatus core;
+	core.self = 10;
+	core.last_index = 5000;
+	core.membership.voters = {10, 11, 12};
+	core.committed_membership = core.membership;
+	raft::ProgressStatus other;
+	other.node = 11;
+	other.state = raft::ProgressStatus::State::Replicate;
+	other.match = 5000;
+	other.recent_active = true;
+	core.progress = {other};
+	MemberEntry asking;
+	asking.node = 12;
+	asking.record.name = "n2";
+	asking.is_voter = true;
+	MemberEntry leading;
+	leading.node = 10;
+	leading.record.name = "n0";
+	leading.is_voter = true;
+	std::vector<MemberEntry> members = {leading, asking};
+	MemberChange change;
+	change.action = MemberAction::Reseed;
+	change.name = "n2";
+	auto plan_of = [&] {
+		return PlanMemberChange(change, {core, members, std::nullopt, 0, NS_PER_SECOND});
+	};
+	CHECK(plan_of().status.IsOk());
+	CHECK(plan_of().is_done);
+
+	core.progress[0].match = 10;
+	CHECK(plan_of().status.Code() == ErrorCode::Unavailable);
+	core.progress[0].match = 5000;
+	core.progress[0].recent_active = false;
+	CHECK(plan_of().status.Code() == ErrorCode::Unavailable);
+	// A learner is not needed.
+	members[1].is_voter = false;
+	members[1].is_learner = true;
+	CHECK(plan_of().status.IsOk());
+	core.progress[0].recent_active = true;
+	change.name = "n0";
+	CHECK(plan_of().status.Message().find("leads") != std::string::npos);
+	change.name = "n7";
+	CHECK(plan_of().status.Code() == ErrorCode::NotFound);
+}
+
 TEST_CASE("who asks again for a removal hears that it is done") {
 	raft::CoreStatus core;
 	core.self = 10;
