@@ -221,6 +221,36 @@ def write_until_handed_over(rows: Rows, old: LocalNode) -> None:
     wait_until(has_moved, lambda: f"another leader\n{tails(rows.cluster)}")
 
 
+def test_a_follower_without_space_for_a_large_transaction_waits_with_it(cluster):
+    """What it may need is more than it has: it says so, applies nothing of it, and heals by itself."""
+    leader = cluster.wait_leader()
+    session = cluster.connect(leader)
+    session.execute("CREATE TABLE cp.t (i INTEGER PRIMARY KEY, filler VARCHAR)")
+    full = next(node for node in cluster.nodes if node is not leader)
+    stat = os.statvfs(data_dir(full))
+    with balloon(full).open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, stat.f_bavail * stat.f_frsize - 22 * 2**20)
+    # 12 MB of rows, 6 MB in the log, 16 MB and a margin of 8 that its file may need.
+    session.execute(
+        "INSERT INTO cp.t SELECT range, md5(range::VARCHAR) || md5((range + 0.5)::VARCHAR)"
+        " FROM range(170000)"
+    )
+    wait_until(
+        lambda: no_space_on(full) in reason(cluster, full),
+        lambda: f"the alarm of {full.node_id}\n{tails(cluster)}",
+    )
+    assert "a large transaction may need" in reason(cluster, full)
+    assert query(cluster, full, "SELECT count(*) FROM cp.t") == [(0,)]
+    assert session.execute("SELECT count(*) FROM cp.t").fetchone() == (170_000,)
+    free_disk(full)
+    wait_until(
+        lambda: query(cluster, full, "SELECT count(*) FROM cp.t") == [(170_000,)],
+        lambda: f"the rows on {full.node_id}\n{tails(cluster)}",
+    )
+    wait_until(lambda: is_well(cluster), lambda: f"no alarm\n{tails(cluster)}")
+    session.close()
+
+
 def test_one_full_follower_does_not_stop_the_cluster(cluster):
     rows = Rows(cluster)
     rows.write_many(5)

@@ -7,6 +7,7 @@
 #include "duckdb/main/attached_database.hpp"
 #include "duckdb/storage/data_table.hpp"
 #include "duckdb/transaction/duck_transaction_manager.hpp"
+#include "quack/catalog/database_file.hpp"
 #include "quack/catalog/equality_audit.hpp"
 #include "quack/catalog/stream_apply.hpp"
 #include "quack/common/log.hpp"
@@ -313,6 +314,10 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 		auto *open = FindStream(end.stream, staged);
 		outcome.status = open == nullptr ? StreamIsGone() : open->Check(end);
 		if (outcome.status.IsOk()) {
+			auto space = ReserveForRows(core, end.plain_bytes);
+			if (!space.IsOk()) {
+				throw space;
+			}
 			StreamApplier effects(session, entry, *open);
 			Execute(effects, committed, entry, position, staged, outcome);
 		}

@@ -233,7 +233,7 @@ uint64_t CheckpointBytesMax(ReplicaCore &core, duckdb::AttachedDatabase &databas
 
 //! Makes sure that the file may grow by `bytes`: the space behind its end becomes its own and stays so for the next
 //! checkpoint. DuckDB gives the whole database up when a checkpoint meets a full disk, so it must not meet one.
-Status ReserveSpace(ReplicaCore &core, uint64_t bytes) {
+Status ReserveSpace(ReplicaCore &core, uint64_t bytes, const std::string &what) {
 	struct stat info {};
 	struct statvfs space {};
 	if (fstat(core.file, &info) != 0 || fstatvfs(core.file, &space) != 0) {
@@ -252,8 +252,8 @@ Status ReserveSpace(ReplicaCore &core, uint64_t bytes) {
 		failure = done == 0 ? 0 : errno;
 	}
 	if (failure == ENOSPC || failure == EDQUOT) {
-		return Status(ErrorCode::DiskFull, "no space on " + core.options.node_id + ": " + core.options.path +
-		                                       " (a checkpoint may need " + std::to_string(missing) +
+		return Status(ErrorCode::DiskFull, "no space on " + core.options.node_id + ": " + core.options.path + " (" +
+		                                       what + " may need " + std::to_string(missing) +
 		                                       " bytes more; the log keeps what it would write, free some)");
 	}
 	if (failure == 0 || failure == EOPNOTSUPP) { // where nothing can be reserved, what is free now must do
@@ -268,7 +268,7 @@ Status CheckpointAttached(ReplicaCore &core) {
 	if (!database) {
 		return Status(ErrorCode::Unavailable, "the catalog is not attached");
 	}
-	auto reserved = ReserveSpace(core, CheckpointBytesMax(core, *database));
+	auto reserved = ReserveSpace(core, CheckpointBytesMax(core, *database), "a checkpoint");
 	if (!reserved.IsOk()) {
 		return reserved;
 	}
@@ -485,6 +485,10 @@ Status DetachFile(ReplicaCore &core) {
 		core.file = -1;
 	}
 	return status;
+}
+
+Status ReserveForRows(ReplicaCore &core, uint64_t bytes) {
+	return ReserveSpace(core, bytes + bytes / 4 + CHECKPOINT_MARGIN_BYTES, "a large transaction");
 }
 
 Status WriteCheckpoint(ReplicaCore &core) {

@@ -15,6 +15,10 @@ Status AttachFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner);
 //! Detaches without a checkpoint.
 Status DetachFile(ReplicaCore &core);
 
+//! Makes sure that the file has space for rows of `bytes` before compression, which DuckDB may write before they are
+//! committed. DiskFull, IoError.
+Status ReserveForRows(ReplicaCore &core, uint64_t bytes);
+
 //! Makes everything applied durable. Waits a bounded time for local writers to finish, then aborts them.
 Status WriteCheckpoint(ReplicaCore &core);
 

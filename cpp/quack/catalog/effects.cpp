@@ -299,6 +299,7 @@ void EffectWriter::CutFrame() {
 	writer.PutU64(stored.size());
 	sink(header);
 	sink(stored);
+	framed_bytes += rows.bytes.size();
 	rows = Body();
 	is_split = true;
 }

@@ -150,6 +150,10 @@ public:
 	bool IsSplit() const {
 		return is_split || rows.bytes.size() > split_bytes;
 	}
+	//! Of all frames, before compression.
+	uint64_t FramedBytes() const {
+		return framed_bytes;
+	}
 	//! Cuts the last frame.
 	void FinishFrames();
 	//! The finished payload; compressed above 4 KiB when that saves at least an eighth.
@@ -178,6 +182,7 @@ private:
 	EffectKind open_kind = EffectKind::InsertRows;
 	ObjectName open_table;
 	std::vector<uint32_t> open_columns;
+	uint64_t framed_bytes = 0;
 	bool is_split = false;
 	bool has_ddl = false;
 	bool is_compressed = false;

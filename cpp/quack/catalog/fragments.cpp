@@ -66,6 +66,7 @@ std::string EncodeFragmentsEnd(const FragmentsEnd &end) {
 	writer.PutU32(end.count);
 	writer.PutU64(end.bytes);
 	writer.PutU32(end.crc);
+	writer.PutU64(end.plain_bytes);
 	return content;
 }
 
@@ -76,6 +77,7 @@ Result<FragmentsEnd> DecodeFragmentsEnd(ByteView content) {
 	end.count = reader.GetU32();
 	end.bytes = reader.GetU64();
 	end.crc = reader.GetU32();
+	end.plain_bytes = reader.GetU64();
 	if (!reader.Done()) {
 		return Damaged("stream end");
 	}

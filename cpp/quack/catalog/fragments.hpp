@@ -33,6 +33,8 @@ struct FragmentsEnd {
 	uint32_t count = 0;
 	uint64_t bytes = 0;
 	uint32_t crc = 0; //! CRC32C of all bytes
+	//! Of the frames before compression: what a node needs space for, about.
+	uint64_t plain_bytes = 0;
 };
 
 std::string EncodeFragment(const Fragment &fragment);

@@ -153,6 +153,7 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 		if (effects.IsSplit()) {
 			effects.FinishFrames();
 			plan = PlanFragments(*core, spool);
+			plan.end.plain_bytes = effects.FramedBytes();
 			payload = effects.Finish(header, plan.end);
 		} else {
 			payload = effects.Finish(header);

@@ -206,8 +206,8 @@ bool ApplyLoop::RunOnce() {
 	}
 	auto batch = order.Take();
 	may_have_more = !batch.Empty();
-	if (!batch.entries.empty() && !latch.IsSet()) {
-		Apply(batch);
+	if (!batch.entries.empty() && !latch.IsSet() && !Apply(batch)) {
+		return false;
 	}
 	if (latch.IsSet()) {
 		return false;
@@ -237,18 +237,43 @@ ApplyLoop::Orders ApplyLoop::WaitForOrders() {
 	return taken;
 }
 
-void ApplyLoop::Apply(const ApplyOrder::Batch &batch) {
+bool ApplyLoop::Apply(const ApplyOrder::Batch &batch) {
 	auto status = state_machine.Apply(batch.entries);
+	bool has_waited = false;
+	while (status.Code() == ErrorCode::DiskFull) {
+		if (!AwaitSpace(status)) {
+			return false;
+		}
+		has_waited = true;
+		status = state_machine.Apply(batch.entries);
+	}
+	if (has_waited) {
+		SetAlarm("");
+	}
 	if (!status.IsOk()) {
 		auto &first = batch.entries.front();
 		latch.Latch("apply of entries from index " + std::to_string(first.entry.index) + " of group " +
 		            std::to_string(first.group) + ": " + status.ToString());
-		return;
+		return false;
 	}
 	bytes_since_checkpoint += batch.bytes;
 	entries_since_checkpoint += batch.entries.size();
 	last_applied = clock.Now();
 	dirty_since = dirty_since == 0 ? last_applied : dirty_since;
+	return true;
+}
+
+//! A while later; false when the thread shall end.
+bool ApplyLoop::AwaitSpace(const Status &failure) {
+	auto alarm_text = "apply waits: " + failure.Message();
+	if (Alarm() != alarm_text) {
+		SetAlarm(alarm_text);
+		Log(LogLevel::Warn, "node", "apply_waits_for_space", {{"message", failure.Message()}});
+	}
+	std::unique_lock<std::mutex> guard(lock);
+	orders_changed.wait_for(guard, std::chrono::nanoseconds(config.disk_retry_interval),
+	                        [this] { return orders.is_stopping || ShouldQuit(); });
+	return !orders.is_stopping && !ShouldQuit();
 }
 
 //! Before anybody hears that the entries are applied: who waited for the creation of a group finds it then.

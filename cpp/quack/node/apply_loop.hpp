@@ -86,7 +86,9 @@ private:
 	void Run();
 	bool RunOnce();
 	Orders WaitForOrders();
-	void Apply(const ApplyOrder::Batch &batch);
+	//! False when the thread shall end before the batch is applied.
+	bool Apply(const ApplyOrder::Batch &batch);
+	bool AwaitSpace(const Status &failure);
 	void ReportApplied(const ApplyOrder::Batch &batch);
 	void PublishQueues();
 	void TakeGroups();

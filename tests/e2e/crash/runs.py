@@ -29,6 +29,8 @@ SETTINGS: dict[str, object] = {
     "checkpoint_log_bytes": 64 * 1024,
     "log_segment_bytes": 64 * 1024,
     "log_tail_bytes": 0,
+    "transaction_split_bytes": 16 * 1024,
+    "transaction_patience_ms": 300,
 }
 ALONE = {**SETTINGS, "election_timeout_ms": 150, "heartbeat_interval_ms": 30}
 #: Changes a node makes at most in one loop, its clean stop included. A loop whose process made

@@ -33,6 +33,8 @@ CALM = (
     "DROP SEQUENCE IF EXISTS cp.q{n}",
 )
 STORM_EVERY = 3
+#: A step in between is too large for one log entry.
+LARGE_ROWS = 1500
 #: A storm is taken back so many steps later.
 CALM_AFTER = 6
 
@@ -53,6 +55,7 @@ def create(cluster: LocalCluster) -> None:
     session = open_session(cluster)
     session.execute("CREATE TABLE cp.t (step INTEGER, filler VARCHAR)")
     session.execute("CREATE TABLE cp.u (step INTEGER PRIMARY KEY, changes INTEGER)")
+    session.execute("CREATE TABLE cp.w (step INTEGER, text VARCHAR)")
     session.close()
 
 
@@ -60,13 +63,20 @@ def is_storm(step: int) -> bool:
     return step % STORM_EVERY == 0
 
 
+def is_large(step: int) -> bool:
+    return step % STORM_EVERY == 1
+
+
 def statements(step: int) -> list[str]:
-    """One transaction: rows in two tables, an update, and every third time a storm."""
+    """One transaction: rows in two tables, an update, and by turns a storm, many rows, nothing more."""
     run = [
         f"INSERT INTO cp.t SELECT {step}, repeat(md5({step}::VARCHAR), 100) FROM range(3)",
         f"INSERT INTO cp.u VALUES ({step}, 0)",
         f"UPDATE cp.u SET changes = changes + 1 WHERE step = {step - 1}",
     ]
+    if is_large(step):
+        rows = f"SELECT {step}, md5(range::VARCHAR) FROM range({LARGE_ROWS})"
+        run.append(f"INSERT INTO cp.w {rows}")
     if is_storm(step):
         run += [text.format(n=step) for text in STORM]
         run += [text.format(n=step - CALM_AFTER) for text in CALM]
@@ -149,6 +159,11 @@ def check(
                 f"step {step} was updated {count} times, step {step + 1} is "
                 f"{'there' if step + 1 in steps else 'not there'}"
             )
+    large = dict(
+        session.execute("SELECT step, count(DISTINCT text) FROM cp.w GROUP BY 1").fetchall()
+    )
+    if large != {step: LARGE_ROWS for step in steps if is_large(step)}:
+        problems.append(f"large transactions left {large} rows of {LARGE_ROWS}")
     stormy = {step for step in steps if is_storm(step) and step + CALM_AFTER not in steps}
     tables = session.execute(
         "SELECT table_name FROM duckdb_tables() WHERE database_name = 'cp' AND schema_name = 'main'"

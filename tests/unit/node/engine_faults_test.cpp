@@ -93,6 +93,29 @@ TEST_CASE("a forwarded proposal whose answer is lost is reported unknown, and wa
 	CHECK(cluster.AllHold({"first", "second", "third"}));
 }
 
+TEST_CASE("a node without space for an entry waits with it, says so, and goes on when there is space") {
+	TestCluster cluster(3);
+	auto leader = StartedLeader(cluster);
+	auto full = (leader + 1) % 3;
+	cluster.nodes[full]->state_machine->FillDiskAt("large");
+	for (auto *value : {"before", "large", "after"}) {
+		REQUIRE(cluster.Propose(leader, value).status.IsOk());
+	}
+	CHECK(WaitUntil([&] { return cluster.StatusOf(full).reason.find("no space for 'large'") != std::string::npos; }));
+	CHECK(!cluster.StatusOf(full).degraded);
+	CHECK(cluster.nodes[full]->state_machine->Values() == std::vector<std::string> {"first", "before"});
+	SUBCASE("space returns") {
+		cluster.nodes[full]->state_machine->FillDiskAt("");
+		CHECK(cluster.AllHold({"first", "before", "large", "after"}));
+		CHECK(WaitUntil([&] { return cluster.StatusOf(full).reason.empty(); }));
+	}
+	SUBCASE("it is stopped first") {
+		cluster.StopGracefully(full);
+		cluster.Start(full);
+		CHECK(cluster.AllHold({"first", "before", "large", "after"}));
+	}
+}
+
 TEST_CASE("a follower that cannot apply latches degraded, stops acknowledging, and the others go on") {
 	TestCluster cluster(3);
 	auto leader = StartedLeader(cluster);

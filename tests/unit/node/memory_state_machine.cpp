@@ -128,8 +128,13 @@ MemoryStateMachine::MemoryStateMachine(std::shared_ptr<ListDisk> disk_p) : disk(
 Status MemoryStateMachine::Apply(const std::vector<node::CommittedEntry> &entries) {
 	std::unique_lock<std::mutex> guard(lock);
 	released.wait(guard, [this] { return !is_held; });
+	auto may_repeat = was_full; // then the same entries come again
 	for (auto &committed : entries) {
+		if (may_repeat && committed.entry.index <= state.positions[committed.group].index) {
+			continue;
+		}
 		auto status = ApplyOne(committed);
+		was_full = status.Code() == ErrorCode::DiskFull;
 		if (!status.IsOk()) {
 			return status;
 		}
@@ -151,6 +156,9 @@ Status MemoryStateMachine::ApplyOne(const node::CommittedEntry &committed) {
 	}
 	if (!fail_on.empty() && *entry.payload == fail_on) {
 		return Status(ErrorCode::IoError, "this node cannot apply '" + fail_on + "'");
+	}
+	if (!full_at.empty() && *entry.payload == full_at) {
+		return Status(ErrorCode::DiskFull, "no space for '" + full_at + "'");
 	}
 	QUACK_CHECK(panic_on.empty() || *entry.payload != panic_on, "the test asked for it");
 	position.group = committed.group;
@@ -271,6 +279,11 @@ std::vector<std::string> MemoryStateMachine::Values() const {
 void MemoryStateMachine::FailOn(const std::string &payload) {
 	std::lock_guard<std::mutex> guard(lock);
 	fail_on = payload;
+}
+
+void MemoryStateMachine::FillDiskAt(const std::string &payload) {
+	std::lock_guard<std::mutex> guard(lock);
+	full_at = payload;
 }
 
 void MemoryStateMachine::PanicOn(const std::string &payload) {

@@ -55,6 +55,8 @@ public:
 	std::vector<std::string> Values() const;
 	//! Applying this payload fails like a broken disk would.
 	void FailOn(const std::string &payload);
+	//! Applying this payload needs space that is not there; empty = there is.
+	void FillDiskAt(const std::string &payload);
 	//! Applying this payload breaks an invariant.
 	void PanicOn(const std::string &payload);
 	//! Apply waits while held.
@@ -70,6 +72,8 @@ private:
 	std::condition_variable released;
 	ListState state;
 	std::string fail_on;
+	std::string full_at;
+	bool was_full = false; //! the last entry found no space
 	std::string panic_on;
 	bool is_held = false;
 	uint64_t checkpoint_count = 0;
