@@ -35,6 +35,11 @@ namespace quack {
 namespace catalog {
 namespace {
 
+//! Main header and two that a checkpoint writes by turns.
+constexpr off_t FILE_HEADERS_BYTES = 3 * 4096;
+//! In the main header, behind its checksum.
+constexpr off_t FILE_MAGIC_OFFSET = 8;
+constexpr char FILE_MAGIC[] = {'D', 'U', 'C', 'K'};
 //! See CheckpointBytesMax.
 constexpr uint64_t CHECKPOINT_MARGIN_BYTES = 8 * 1024 * 1024;
 constexpr uint64_t STAT_BLOCK_BYTES = 512; // of st_blocks, whatever the file system's own are
@@ -217,6 +222,26 @@ Result<CheckpointKey> LockForCheckpoint(ReplicaCore &core, duckdb::AttachedDatab
 	return key;
 }
 
+//! A process that ended while DuckDB was making the file left it empty, or with less than its three headers: no
+//! checkpoint was ever in it. The file is not attached.
+void RemoveUnfinishedFile(const std::string &path) {
+	auto file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+	if (file < 0) {
+		return;
+	}
+	struct stat info {};
+	char magic[sizeof(FILE_MAGIC)] = {};
+	auto is_short = fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_size < FILE_HEADERS_BYTES;
+	auto is_ours = is_short && (info.st_size == 0 || (pread(file, magic, sizeof(magic), FILE_MAGIC_OFFSET) ==
+	                                                      static_cast<ssize_t>(sizeof(magic)) &&
+	                                                  memcmp(magic, FILE_MAGIC, sizeof(magic)) == 0));
+	close(file);
+	if (is_ours && unlink(path.c_str()) == 0) {
+		Log(LogLevel::Warn, "catalog", "unfinished_file_removed",
+		    {{"path", path}, {"bytes", std::to_string(info.st_size)}});
+	}
+}
+
 //! What a checkpoint may write at most, by a wide margin: all that is in the file again, the rows that are in memory
 //! only, and blocks that are not filled.
 uint64_t CheckpointBytesMax(ReplicaCore &core, duckdb::AttachedDatabase &database) {
@@ -393,6 +418,7 @@ Status AttachFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner) 
 			return Status(ErrorCode::AlreadyExists,
 			              std::string("a database named \"") + CATALOG_NAME + "\" is attached already");
 		}
+		RemoveUnfinishedFile(core.options.path);
 		{
 			AttachPermit permit(owner);
 			duckdb::Connection connection(core.instance);

@@ -335,3 +335,26 @@ def test_file_is_locked_against_other_processes(replica: Replica) -> None:
     )
     assert child.returncode != 0
     assert "Conflicting lock" in child.stderr
+
+
+@pytest.mark.parametrize("size", [0, 4096, 8192])
+def test_a_file_that_was_never_finished_is_made_anew(tmp_path: Path, size: int) -> None:
+    """The process ended while DuckDB made the file: between its creation and its third header."""
+    path = tmp_path / "n0.db"
+    with duckdb.connect(str(tmp_path / "whole.db")):
+        pass
+    path.write_bytes((tmp_path / "whole.db").read_bytes()[:size])
+    replica = Replica(path, f"unfinished-{size}", "n0")
+    replica.con.execute("CREATE TABLE t(i INT)")
+    replica.close()
+    again = Replica(path, f"unfinished-again-{size}", "n0")
+    assert again.rows("FROM t") == []
+    again.close()
+
+
+def test_a_damaged_file_is_not_taken_for_an_unfinished_one(tmp_path: Path) -> None:
+    path = tmp_path / "n0.db"
+    path.write_bytes(bytes(3 * 4096))
+    with pytest.raises(duckdb.Error, match="not a valid DuckDB database file"):
+        Replica(path, "damaged", "n0")
+    assert path.read_bytes() == bytes(3 * 4096)
