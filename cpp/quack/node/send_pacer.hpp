@@ -31,7 +31,7 @@ public:
 
 private:
 	static constexpr uint64_t PIECES_PER_SECOND = 8;
-	static constexpr uint64_t PIECE_MIN = 1024;
+	static constexpr uint64_t PIECE_MIN = 1;
 
 	const uint64_t bytes_per_second;
 	MonotonicNs next = 0;

@@ -315,6 +315,7 @@ TEST_CASE("the pace is kept over any number of pieces, and time that passed unus
 	SendPacer unlimited(0);
 	unlimited.Sent(1 << 30, 5);
 	CHECK(unlimited.Wait(5) == 0);
+	CHECK(SendPacer(1).PieceBytesMax() == 1);
 	SendPacer pacer(1000);
 	MonotonicNs now = 7 * NS_PER_SECOND;
 	uint64_t sent = 0;
