@@ -234,6 +234,8 @@ def test_step_down_answers_who_leads(cluster):
     assert refused.returncode == 1 and "not a member" in refused.stderr
     refused = call("cluster", "leader", "stepdown", "--group", "g7", "--config", config)
     assert refused.returncode == 2 and "no such group" in refused.stderr
+    in_place = "every group is led by the node that it belongs to"
+    assert command(cluster, "rebalance") == {"ok": True, "result": in_place}
     leader = cluster.wait_leader()
     down = next(node for node in cluster.nodes if node is not leader)
     down.kill()

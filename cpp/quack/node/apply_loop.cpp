@@ -116,6 +116,27 @@ void ApplyLoop::PushInstall(raft::GroupId group, std::string path, std::vector<w
 	orders_changed.notify_one();
 }
 
+void ApplyLoop::SetPaused(bool is_paused) {
+	{
+		std::lock_guard<std::mutex> guard(lock);
+		if (orders.is_paused == is_paused) {
+			return;
+		}
+		orders.is_paused = is_paused;
+		is_resumed = !is_paused;
+	}
+	orders_changed.notify_one();
+}
+
+std::vector<Position> ApplyLoop::AppliedPositions() const {
+	std::lock_guard<std::mutex> guard(lock);
+	std::vector<Position> result;
+	for (auto &entry : applied) {
+		result.push_back({entry.first, entry.second});
+	}
+	return result;
+}
+
 Status ApplyLoop::WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout) {
 	std::unique_lock<std::mutex> guard(lock);
 	auto is_done = [&] {
@@ -204,7 +225,7 @@ bool ApplyLoop::RunOnce() {
 		counted_count += commit.entries.size();
 		order.Push(commit.group, std::move(commit.entries));
 	}
-	auto batch = order.Take();
+	auto batch = taken.is_paused ? ApplyOrder::Batch() : order.Take();
 	may_have_more = !batch.Empty();
 	if (!batch.entries.empty() && !latch.IsSet() && !Apply(batch)) {
 		return false;
@@ -226,14 +247,16 @@ ApplyLoop::Orders ApplyLoop::WaitForOrders() {
 	auto wait = may_have_more ? 0 : WaitTime();
 	orders_changed.wait_for(guard, std::chrono::nanoseconds(wait), [this] {
 		return !orders.commits.empty() || !orders.images.empty() || orders.is_stopping || orders.is_checkpoint_wanted ||
-		       ShouldQuit();
+		       is_resumed || ShouldQuit();
 	});
 	Orders taken;
 	taken.commits.swap(orders.commits);
 	taken.images.swap(orders.images);
 	taken.is_checkpoint_wanted = orders.is_checkpoint_wanted;
 	taken.is_stopping = orders.is_stopping;
+	taken.is_paused = orders.is_paused;
 	orders.is_checkpoint_wanted = false;
+	is_resumed = false;
 	return taken;
 }
 
@@ -319,7 +342,8 @@ void ApplyLoop::PublishQueues() {
 		return;
 	}
 	for (auto &group : order.Waiting()) {
-		queues[group.group] = {group.bytes, group.count, group.head ? group.head->Words() : ""};
+		queues[group.group] = {group.bytes, group.count, group.head ? group.head->Words() : "",
+		                       group.head ? group.head->need.group : 0};
 	}
 }
 

@@ -55,8 +55,13 @@ public:
 		size_t bytes = 0;
 		size_t count = 0;
 		std::string waiting_for;
+		raft::GroupId needed_group = 0;
 	};
 	GroupQueue QueueOf(raft::GroupId group) const;
+	//! Loop thread only. While paused nothing is applied, but images are installed.
+	void SetPaused(bool is_paused);
+	//! Of every group ever heard of.
+	std::vector<Position> AppliedPositions() const;
 	//! Any thread. A checkpoint as soon as the work in hand is applied, if anything changed since the last one.
 	void RequestCheckpoint();
 	//! Last checkpoint or install that failed and will be tried again; empty = none.
@@ -81,6 +86,7 @@ private:
 		std::deque<ImageFile> images;
 		bool is_checkpoint_wanted = false;
 		bool is_stopping = false;
+		bool is_paused = false;
 	};
 
 	void Run();
@@ -117,6 +123,7 @@ private:
 	std::map<raft::GroupId, raft::LogIndex> durable;
 	std::map<raft::GroupId, GroupQueue> queues; //! without what is in `orders`
 	std::string alarm;
+	bool is_resumed = false;
 	bool is_aborting = false;
 	bool wants_final_checkpoint = false;
 

@@ -60,6 +60,9 @@ struct RaftEngineConfig {
 	MonotonicNs heartbeat_interval = 75 * NS_PER_MS;
 	uint32_t clock_drift_ppm = 10000;
 	bool lease_reads = true;
+	//! A group other than the root group moves to the node that should lead it when all its voters have been there and
+	//! caught up for this long; 0 = only when asked (Rebalance).
+	MonotonicNs rebalance_after = 10 * NS_PER_SECOND;
 	size_t append_bytes_max = 1024 * 1024;
 	size_t append_entries_max = 1024;
 	size_t uncommitted_bytes_max = 64 * 1024 * 1024;

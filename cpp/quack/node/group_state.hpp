@@ -73,6 +73,18 @@ struct GroupState {
 	MonotonicNs addresses_after = 0;
 	//! Not before then are lost disks looked for again.
 	MonotonicNs replace_after = 0;
+	//! Leader of another than the root group: how far it has followed the members there (ready_loop_follow.cpp).
+	MonotonicNs follow_after = 0;
+	uint64_t followed_version = 0; //! of ReadyLoop::root_version
+	raft::Term followed_term = 0;
+	raft::Term root_asked_term = 0;
+	raft::Term fresh_term = 0; //! `root_end` holds for this one
+	raft::LogIndex root_end = 0;
+	//! Leader of another than the root group: when the node that should lead it is looked for again, since when nothing
+	//! speaks against a move, and how many times longer than usual it waits.
+	MonotonicNs spread_after = 0;
+	MonotonicNs complete_since = 0;
+	MonotonicNs spread_patience = 1;
 	//! Appends that wait until the log writer has room.
 	std::deque<raft::Message> deferred;
 
@@ -87,6 +99,8 @@ struct GroupState {
 	MonotonicNs leaderless_since = 0;
 	//! The log is being made, or reset to an installed snapshot: the core is not stepped until that is done.
 	bool is_frozen = false;
+	//! The core has asked for an image that is not installed yet.
+	bool awaits_image = false;
 	//! The core was made for the log that is being made, so it need not be told.
 	bool is_new_core = false;
 	//! A group that nobody has led: this node asks for votes from then on, until then; 0 = it does not.

@@ -39,12 +39,24 @@ struct NewTransfer {
 	ConsensusEngine::TextCallback done; //! gets the name of the leader
 	bool forwarded = false;
 };
+struct NewRebalance {
+	MonotonicNs deadline = 0;
+	ConsensusEngine::TextCallback done;
+	bool forwarded = false;
+};
 struct NewMemberChange {
 	raft::GroupId group = raft::ROOT_GROUP;
 	MemberChange change;
 	MonotonicNs deadline = 0;
 	ConsensusEngine::TextCallback done;
 	bool forwarded = false;
+};
+//! Where the root group ended when the leader of another one asked, in that term of its group.
+struct RootEndKnown {
+	raft::GroupId group = raft::ROOT_GROUP;
+	raft::Term term = 0;
+	bool is_known = false;
+	raft::LogIndex end = 0;
 };
 //! A change of members has committed; answered when its joint phase has ended as well.
 struct MemberChangeCommitted {
@@ -110,10 +122,11 @@ struct PeerChanged {
 //! The directory may know more than before.
 struct PeersLearned {};
 
-using LoopEvent = std::variant<PeerBytes, SelfMessages, NewProposals, NewRead, NewTransfer, NewMemberChange,
-                               MemberChangeCommitted, StatusAsked, AnswerLater, ForwardAnswered, EntriesDurable,
-                               LogWasReset, LogWasMade, DiskState, EntriesApplied, GroupsChanged, StateDurable,
-                               SnapshotInstalled, SnapshotFailed, PeerChanged, PeersLearned>;
+using LoopEvent =
+    std::variant<PeerBytes, SelfMessages, NewProposals, NewRead, NewTransfer, NewRebalance, NewMemberChange,
+	             RootEndKnown, MemberChangeCommitted, StatusAsked, AnswerLater, ForwardAnswered, EntriesDurable,
+	             LogWasReset, LogWasMade, DiskState, EntriesApplied, GroupsChanged, StateDurable, SnapshotInstalled,
+	             SnapshotFailed, PeerChanged, PeersLearned>;
 using LoopMailbox = Mailbox<LoopEvent>;
 
 } // namespace node

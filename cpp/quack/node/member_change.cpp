@@ -1,6 +1,7 @@
 #include "quack/node/member_change.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "quack/raft/quorum.hpp"
 
@@ -373,6 +374,93 @@ private:
 
 MemberPlan PlanMemberChange(const MemberChange &change, const MemberView &view) {
 	return Planner(change, view).Run();
+}
+
+namespace {
+
+class Follower {
+public:
+	Follower(const raft::CoreStatus &core_p, const raft::Membership &root_p)
+	    : core(core_p), own(core_p.membership), root(root_p) {
+	}
+
+	FollowingPlan Run() const {
+		FollowingPlan plan;
+		if (own.IsJoint() || core.membership_index > core.commit_index) {
+			return plan;
+		}
+		MemberPlan next;
+		next.notes = root.notes;
+		if (IsReady()) {
+			next.voters = root.voters;
+			next.learners = root.learners;
+		} else {
+			next.voters = own.voters;
+			for (auto list : {&root.voters, &root.learners}) {
+				std::copy_if(list->begin(), list->end(), std::back_inserter(next.learners),
+				             [this](raft::NodeId node) { return !raft::Contains(own.voters, node); });
+			}
+			std::sort(next.learners.begin(), next.learners.end());
+		}
+		auto is_same = next.voters == own.voters && next.learners == own.learners && next.notes == own.notes;
+		plan.is_settled = is_same && own.voters == root.voters && own.learners == root.learners;
+		if (is_same) {
+			return plan;
+		}
+		if (!raft::Contains(next.voters, core.self)) {
+			plan.successor = Successor();
+		}
+		if (plan.successor == raft::NO_NODE) {
+			plan.change = std::move(next);
+		}
+		return plan;
+	}
+
+private:
+	bool IsHeard(raft::NodeId node) const {
+		return node == core.self || std::any_of(core.progress.begin(), core.progress.end(), [node](auto &progress) {
+			       return progress.node == node && progress.recent_active;
+		       });
+	}
+	bool IsCaughtUp(raft::NodeId node) const {
+		return std::any_of(core.progress.begin(), core.progress.end(), [this, node](auto &progress) {
+			return progress.node == node && progress.recent_active && progress.match > 0 &&
+			       progress.match + CAUGHT_UP_ENTRIES >= core.last_index;
+		});
+	}
+	bool HasMajority(const std::vector<raft::NodeId> &voters) const {
+		auto heard = std::count_if(voters.begin(), voters.end(), [this](raft::NodeId node) { return IsHeard(node); });
+		return static_cast<size_t>(heard) >= voters.size() / 2 + 1;
+	}
+	bool IsReady() const {
+		auto are_caught_up = std::all_of(root.voters.begin(), root.voters.end(), [this](raft::NodeId node) {
+			return raft::Contains(own.voters, node) || IsCaughtUp(node);
+		});
+		return are_caught_up && HasMajority(own.voters) && HasMajority(root.voters);
+	}
+	//! The voter of now and later that has most of the log.
+	raft::NodeId Successor() const {
+		auto best = raft::NO_NODE;
+		raft::LogIndex best_match = 0;
+		for (auto &progress : core.progress) {
+			auto stays = raft::Contains(own.voters, progress.node) && raft::Contains(root.voters, progress.node);
+			if (stays && progress.recent_active && progress.match >= best_match) {
+				best = progress.node;
+				best_match = progress.match;
+			}
+		}
+		return best;
+	}
+
+	const raft::CoreStatus &core;
+	const raft::Membership &own;
+	const raft::Membership &root;
+};
+
+} // namespace
+
+FollowingPlan PlanFollowing(const raft::CoreStatus &core, const raft::Membership &root) {
+	return Follower(core, root).Run();
 }
 
 std::optional<MemberPlan> PlanAddressUpdate(const raft::Membership &membership,

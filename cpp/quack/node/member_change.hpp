@@ -65,6 +65,19 @@ struct MemberPlan {
 
 MemberPlan PlanMemberChange(const MemberChange &change, const MemberView &view);
 
+//! What the leader of another group does next to get the members of the root group.
+struct FollowingPlan {
+	bool is_settled = false; //! they are the same
+	//! It would lose its own vote: this one leads on first.
+	raft::NodeId successor = raft::NO_NODE;
+	//! Nothing = wait, for a change under way to end or for a node to catch up.
+	std::optional<MemberPlan> change;
+};
+
+//! `root`: the membership to be reached, not joint. Nodes that are new become learners first; the voters change in one
+//! joint step when all new ones have caught up and both sets have a majority in reach.
+FollowingPlan PlanFollowing(const raft::CoreStatus &core, const raft::Membership &root);
+
 //! The same lists with the addresses that members call themselves by; nothing when all are right.
 std::optional<MemberPlan> PlanAddressUpdate(const raft::Membership &membership,
                                             const std::map<raft::NodeId, MemberRecord> &moved);

@@ -109,7 +109,7 @@ std::string MemberDirectory::NameOf(raft::NodeId node) const {
 }
 
 bool MemberDirectory::IsListed(raft::NodeId node) const {
-	return Lists(in_force, node) || Lists(committed, node);
+	return Lists(in_force, node) || Lists(committed, node) || other_members.count(node) != 0;
 }
 
 //! The mark counts only when no list needs the node any more: until then its vote may be needed to let it go.
@@ -344,6 +344,11 @@ void MemberDirectory::SetMembership(const raft::Membership &in_force_p, const ra
 	}
 }
 
+void MemberDirectory::SetOtherMembers(std::set<raft::NodeId> members) {
+	std::lock_guard<std::mutex> guard(lock);
+	other_members = std::move(members);
+}
+
 std::string MemberDirectory::RemovedReason() const {
 	std::lock_guard<std::mutex> guard(lock);
 	auto record = records.find(self);
@@ -394,7 +399,16 @@ void MemberDirectory::FillHello(wire::Hello &hello) const {
 	hello.port = own.port;
 	hello.replaces = config.replaces;
 	std::lock_guard<std::mutex> guard(lock);
-	hello.membership = is_formed ? raft::EncodeMembership(committed) : std::string();
+	auto told = committed;
+	for (auto &entry : records) {
+		// Nobody is told of its removal while a group needs it.
+		if (entry.second.is_removed && IsListed(entry.first) && told.notes.count(entry.first) != 0) {
+			auto record = entry.second;
+			record.is_removed = false;
+			told.notes[entry.first] = EncodeMemberRecord(record);
+		}
+	}
+	hello.membership = is_formed ? raft::EncodeMembership(told) : std::string();
 	hello.met = is_formed ? std::map<std::string, uint64_t>() : met;
 	hello.restored_from = is_formed ? std::string() : config.restored_from;
 }

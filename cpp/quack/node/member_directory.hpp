@@ -82,6 +82,9 @@ public:
 	std::string WaitingFor() const;
 	//! From the root group: in force, and newest known to be committed.
 	void SetMembership(const raft::Membership &in_force, const raft::Membership &committed);
+	//! Nodes that another group than the root group lists, as far as this node knows: a removed one among them still
+	//! takes part, because its vote may be needed there to let it go.
+	void SetOtherMembers(std::set<raft::NodeId> members);
 	//! The words, when the committed membership says that this node was removed; else empty.
 	std::string RemovedReason() const;
 	//! Members that left by the newest committed membership and were not told yet; they are dialed until EndFarewell.
@@ -117,6 +120,7 @@ private:
 	bool is_formed = false;  //! the root group runs here
 	raft::Membership in_force;
 	raft::Membership committed;
+	std::set<raft::NodeId> other_members;
 	//! Told by other members' hellos, which may know more than the own log.
 	std::map<raft::NodeId, MemberRecord> learned;
 	//! All of the above together.

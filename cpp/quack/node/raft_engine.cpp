@@ -92,6 +92,7 @@ public:
 	void TakeForwarded(const std::string &body, transport::Responder respond);
 	void TakeForwardedTransfer(const std::string &body, transport::Responder respond);
 	void TakeForwardedChange(const std::string &body, transport::Responder respond);
+	void TakeForwardedRebalance(const std::string &body, transport::Responder respond);
 
 	const RaftEngineConfig config;
 	MemberDirectory &directory; //! the gateway's
@@ -345,6 +346,13 @@ void RaftEngine::ChangeMember(raft::GroupId group, const MemberChange &change, M
 	}
 }
 
+void RaftEngine::Rebalance(MonotonicNs timeout, TextCallback done) {
+	auto fallback = done;
+	if (!parts->mailbox->Push(LoopEvent(NewRebalance {parts->clock.Now() + timeout, std::move(done), false}))) {
+		fallback(Status(ErrorCode::Unavailable, "node '" + parts->config.node_id + "' is stopped"));
+	}
+}
+
 std::vector<MemberStatus> RaftEngine::GetMembers() const {
 	auto views = parts->loop.View();
 	auto root = std::find_if(views.begin(), views.end(),
@@ -501,11 +509,17 @@ void RaftEngine::OnPeerCall(const std::string &peer, const std::string &method, 
 	// Once degraded, the loop and the snapshot server refuse by themselves.
 	if (method == wire::METHOD_PROPOSE) {
 		parts->TakeForwarded(body, std::move(respond));
+	} else if (method == wire::METHOD_REBALANCE) {
+		parts->TakeForwardedRebalance(body, std::move(respond));
 	} else if (method == wire::METHOD_TRANSFER) {
 		parts->TakeForwardedTransfer(body, std::move(respond));
 	} else if (method == wire::METHOD_MEMBER) {
 		parts->TakeForwardedChange(body, std::move(respond));
 	} else if (method == wire::METHOD_SNAPSHOT_OPEN) {
+		if (!parts->state_machine.Groups().empty()) {
+			// The receiver stands still until it gets an image that is as new as its state in every group.
+			parts->apply.RequestCheckpoint();
+		}
 		parts->server.Open(peer, std::move(body), std::move(respond));
 	} else if (method == wire::METHOD_SNAPSHOT_CHUNK) {
 		parts->server.Chunk(peer, std::move(body), std::move(respond));
@@ -571,6 +585,18 @@ void RaftEngine::Parts::TakeForwardedTransfer(const std::string &body, transport
 	transfer.done = AnswerText(respond);
 	LoopEvent event(std::move(transfer));
 	if (!mailbox->Push(std::move(event))) {
+		respond(Status(ErrorCode::Unavailable, "node '" + config.node_id + "' is stopping"));
+	}
+}
+
+void RaftEngine::Parts::TakeForwardedRebalance(const std::string &body, transport::Responder respond) {
+	auto decoded = wire::DecodeTransferRequest(body);
+	if (!decoded.IsOk()) {
+		respond(decoded.GetStatus());
+		return;
+	}
+	auto deadline = clock.Now() + std::min(decoded.Value().timeout, FORWARD_TIMEOUT_MAX);
+	if (!mailbox->Push(LoopEvent(NewRebalance {deadline, AnswerText(respond), true}))) {
 		respond(Status(ErrorCode::Unavailable, "node '" + config.node_id + "' is stopping"));
 	}
 }

@@ -65,6 +65,9 @@ public:
 	//! From any node: carried out by the leader, answered with words when the change and its joint phase are committed.
 	//! What may go wrong: MemberPlan::status; OutcomeUnknown when leadership is lost meanwhile (see GetMembers()).
 	void ChangeMember(raft::GroupId group, const MemberChange &change, MonotonicNs timeout, TextCallback done);
+	//! Moves every group but the root group to the node that should lead it (leader_spread.hpp), as far as that node is
+	//! there and caught up. From any node; answered with words: what moved, and what did not and why.
+	void Rebalance(MonotonicNs timeout, TextCallback done);
 	//! Members, removed ones, and nodes that ask to join, as this node knows them.
 	std::vector<MemberStatus> GetMembers() const;
 	using ImageCallback = std::function<void(Result<BackupImage>)>;

@@ -44,6 +44,8 @@ struct GroupView {
 	bool is_frozen = false;
 };
 
+class Gathering;
+
 class ReadyLoop {
 public:
 	explicit ReadyLoop(LoopContext context);
@@ -96,6 +98,7 @@ private:
 	void Receive(raft::Message message);
 	void DrainDeferred(GroupState &group);
 	void TickGroups();
+	MonotonicNs TickTime(const GroupState &group) const;
 	void Truncate(GroupState &group, raft::LogIndex limit);
 	void CutWhenImagesAreClosed(GroupState &group);
 	void HandOverWhenDiskFails(GroupState &group);
@@ -118,7 +121,23 @@ private:
 	void Thaw(GroupState &group);
 	void CampaignInNewGroup(GroupState &group);
 	void Retire(GroupState &group);
+	void MoveToState(GroupState &group, const AppliedPosition &applied);
+	void PauseApplying();
+	void AskForWhatIsGone();
 	void RemoveLog(raft::GroupId group);
+
+	// ready_loop_follow.cpp: the members of the other groups
+	void On(RootEndKnown &event);
+	void FollowRoot(GroupState &group);
+	void TakeFromDeparted(GroupState &group, GroupState &root);
+	void AskForRootEnd(GroupState &group, GroupState &root, raft::Term term);
+	std::string GroupsBehindRoot() const;
+	void NoteOtherMembers();
+
+	// ready_loop_spread.cpp: which node leads what
+	void On(NewRebalance &event);
+	void SpreadLeader(GroupState &group);
+	void AskOthersToRebalance(MonotonicNs timeout, const std::shared_ptr<Gathering> &gathering);
 
 	// ready_loop_members.cpp: who takes part
 	void On(PeersLearned &event);
@@ -126,6 +145,7 @@ private:
 	void On(MemberChangeCommitted &event);
 	void StartGroups(const raft::Membership &membership);
 	void NoteMembership(const GroupState &group);
+	void ActOnMembers();
 	void DialMembers();
 	void LeaveCluster(const std::string &reason);
 	void SayHelloAgain(const std::string &peer, std::function<void()> then);
@@ -193,6 +213,8 @@ private:
 	//! held while sending, waiting or calling back.
 	mutable std::mutex lock;
 	std::map<raft::GroupId, std::unique_ptr<GroupState>> groups;
+	//! Another number whenever the membership of the root group is another, in force or committed.
+	uint64_t root_version = 0;
 	//! What the log holds of groups that the state does not know; decided when the root group has applied up to
 	//! root_replay_end.
 	std::map<raft::GroupId, storage::RecoveredGroup> shelved;
@@ -200,6 +222,10 @@ private:
 	//! What the log holds of groups that wait for their state; `groups` is empty meanwhile.
 	std::vector<storage::RecoveredGroup> awaiting;
 	std::string awaiting_words;
+	//! Until then nothing is applied, so that an image that is being fetched does not become older than the state.
+	MonotonicNs paused_until = 0;
+	MonotonicNs ask_gone_after = 0;
+	MonotonicNs move_after = 0; //! of the next leader, by itself
 	bool is_state_asked = false;
 	size_t state_peer = 0;
 	MonotonicNs ask_state_after = 0;

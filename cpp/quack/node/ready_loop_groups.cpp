@@ -2,6 +2,7 @@
 //! go").
 #include "quack/common/log.hpp"
 #include "quack/node/group_start.hpp"
+#include "quack/node/leader_spread.hpp"
 #include "quack/node/ready_loop_step.hpp"
 
 namespace quack {
@@ -137,8 +138,10 @@ void ReadyLoop::On(LogWasMade &event) {
 	Thaw(*group);
 	// Nobody has led it yet, and nobody need wait for a timeout to find that out.
 	auto root = Find(raft::ROOT_GROUP);
-	if (group->view.LastIndex() == 0 && root != nullptr && IsLeader(*root)) {
-		group->campaign_after = now;
+	auto preferred = PreferredLeader(group->id, group->core.GetStatus().membership.voters);
+	auto is_preferred = preferred == context.directory.Self();
+	if (group->view.LastIndex() == 0 && (is_preferred || (root != nullptr && IsLeader(*root)))) {
+		group->campaign_after = is_preferred ? now : now + 2 * config.heartbeat_interval;
 		group->campaign_until = now + 2 * config.election_timeout;
 	}
 }
@@ -171,6 +174,58 @@ void ReadyLoop::Retire(GroupState &group) {
 	FailRequests(group, NoGroup(group.id));
 	RemoveLog(group.id);
 	groups.erase(group.id);
+	NoteOtherMembers();
+}
+
+//! An image that another group asked for has moved this one beyond the end of its log: what the log lacks is committed.
+//! It starts anew there, as after a restart.
+void ReadyLoop::MoveToState(GroupState &group, const AppliedPosition &applied) {
+	storage::RecoveredGroup recovered;
+	recovered.group = group.id;
+	recovered.hard_state = group.hard_state;
+	recovered.snapshot.membership = group.view.Start().membership;
+	StartAtState(recovered, applied);
+	Log(LogLevel::Info, "node", "log_restarted_at_image",
+	    {{"group", std::to_string(group.id)},
+	     {"log_last_index", std::to_string(group.view.LastIndex())},
+	     {"applied_index", std::to_string(applied.index)}});
+	FailRequests(group, Status(ErrorCode::Unavailable, "a snapshot is being installed; retry"));
+	OpenFrozen(recovered, applied, LogCommand::Kind::Reset);
+}
+
+//! While an image is on its way no group is applied: an image that is older in one group than the state cannot be
+//! installed, and one that is always a little too old never would be.
+void ReadyLoop::PauseApplying() {
+	auto is_awaited = false;
+	for (auto &entry : groups) {
+		is_awaited = is_awaited || entry.second->awaits_image;
+	}
+	is_awaited = is_awaited && groups.size() > 1;
+	if (is_awaited) {
+		// A refusal is followed by another request; the image of that one may be the first that is new enough.
+		paused_until = now + 4 * config.election_timeout;
+	}
+	context.apply.SetPaused(is_awaited || now < paused_until);
+}
+
+//! A node that was away for long waits for entries of a group that all others have retired and forgotten. Only an image
+//! leads past them.
+void ReadyLoop::AskForWhatIsGone() {
+	auto root = Find(raft::ROOT_GROUP);
+	if (root == nullptr || groups.size() < 2 || now < ask_gone_after || root->awaits_image || root->is_frozen) {
+		return;
+	}
+	ask_gone_after = now + config.election_timeout;
+	auto queue = context.apply.QueueOf(raft::ROOT_GROUP);
+	auto needed = Find(queue.needed_group);
+	auto is_gone = needed != nullptr && needed->leaderless_since != 0 &&
+	               now - needed->leaderless_since > 4 * config.election_timeout;
+	if (!queue.waiting_for.empty() && is_gone && root->soft.leader != raft::NO_NODE && !IsLeader(*root)) {
+		Log(LogLevel::Info, "node", "image_leads_on", {{"message", queue.waiting_for}});
+		ask_gone_after = now + 20 * config.election_timeout;
+		paused_until = ask_gone_after;
+		context.fetcher.Request(raft::ROOT_GROUP, context.apply.AppliedIndex(raft::ROOT_GROUP) + 1, root->soft.leader);
+	}
 }
 
 void ReadyLoop::RemoveLog(raft::GroupId group) {

@@ -59,13 +59,20 @@ void ReadyLoop::StartGroups(const raft::Membership &membership) {
 	}
 }
 
-//! Tells the directory what the root group's membership is, and acts on it.
+//! Tells the directory who takes part, and acts on it.
 void ReadyLoop::NoteMembership(const GroupState &group) {
-	if (group.id != raft::ROOT_GROUP) {
-		return;
+	if (group.id == raft::ROOT_GROUP) {
+		auto status = group.core.GetStatus();
+		context.directory.SetMembership(status.membership, status.committed_membership);
+		root_version++;
 	}
-	auto status = group.core.GetStatus();
-	context.directory.SetMembership(status.membership, status.committed_membership);
+	NoteOtherMembers();
+	if (Find(raft::ROOT_GROUP) != nullptr || group.id == raft::ROOT_GROUP) {
+		ActOnMembers();
+	}
+}
+
+void ReadyLoop::ActOnMembers() {
 	DialMembers();
 	for (auto node : context.directory.TakeFarewells()) {
 		auto name = context.directory.NameOf(node);
@@ -93,6 +100,11 @@ void ReadyLoop::SayHelloAgain(const std::string &peer, std::function<void()> the
 }
 
 void ReadyLoop::On(NewMemberChange &event) {
+	if (event.group != raft::ROOT_GROUP) {
+		Status failure(ErrorCode::InvalidArgument, "members change in the root group, the others follow");
+		Later([done = std::move(event.done), failure] { done(failure); });
+		return;
+	}
 	auto group = Find(event.group);
 	if (group == nullptr || group->is_frozen) {
 		auto failure =
@@ -221,7 +233,9 @@ void ReadyLoop::CheckMembers(GroupState &group) {
 		return;
 	}
 	auto core = group.core.GetStatus();
-	auto is_over = !core.membership.IsJoint() && core.membership_index <= core.commit_index;
+	auto is_settled = !core.membership.IsJoint() && core.membership_index <= core.commit_index;
+	auto behind = is_settled ? GroupsBehindRoot() : std::string();
+	auto is_over = is_settled && behind.empty();
 	std::vector<MemberWaiter> kept;
 	for (auto &waiter : group.member_waiters) {
 		if (!is_over && now < waiter.deadline) {
@@ -229,7 +243,13 @@ void ReadyLoop::CheckMembers(GroupState &group) {
 			continue;
 		}
 		Result<std::string> answer = waiter.words;
-		if (!is_over) {
+		if (!behind.empty()) {
+			answer =
+			    Status(ErrorCode::DeadlineExceeded,
+				       "the change is committed, but these groups have not followed before the deadline: " + behind +
+				           "; each does so by itself as soon as it has a leader and a majority of its voters is in "
+				           "reach: see quack_raft_status()");
+		} else if (!is_over) {
 			answer = Status(ErrorCode::DeadlineExceeded,
 			                "the change is committed, but its joint phase did not end before the deadline; it goes on "
 			                "by itself as soon as a majority of the voters is in reach: see quack_members()");

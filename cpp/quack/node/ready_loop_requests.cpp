@@ -344,6 +344,8 @@ void ReadyLoop::RefuseEvent(LoopEvent &event, const Status &failure) {
 		Later([done = std::move(read->done), failure] { done(failure); });
 	} else if (auto transfer = std::get_if<NewTransfer>(&event)) {
 		Later([done = std::move(transfer->done), failure] { done(failure); });
+	} else if (auto rebalance = std::get_if<NewRebalance>(&event)) {
+		Later([done = std::move(rebalance->done), failure] { done(failure); });
 	} else if (auto member = std::get_if<NewMemberChange>(&event)) {
 		Later([done = std::move(member->done), failure] { done(failure); });
 	} else if (auto committed = std::get_if<MemberChangeCommitted>(&event)) {

@@ -35,6 +35,7 @@ void ReadyLoop::HandleReady(GroupState &group, raft::Ready ready) {
 		    {{"group", std::to_string(group.id)},
 		     {"index", std::to_string(ready.install_snapshot->index)},
 		     {"from", context.directory.NameOf(ready.snapshot_from)}});
+		group.awaits_image = true;
 		context.fetcher.Request(group.id, ready.install_snapshot->index, ready.snapshot_from);
 	}
 	if (!ready.reads.empty() && group.reads.OnResults(ready.reads, completions)) {

@@ -29,6 +29,14 @@ SnapshotDownload::SnapshotDownload(const RaftEngineConfig &config_p, raft::Group
       resume_only(resume_only_p) {
 }
 
+void SnapshotDownload::NeedAtLeast(const std::vector<Position> &positions) {
+	for (auto &position : positions) {
+		if (position.group != group) {
+			others_min.emplace_back(position.group, position.index);
+		}
+	}
+}
+
 std::string SnapshotDownload::OpenRequest() const {
 	wire::SnapshotOpenRequest request;
 	request.cluster_id = config.cluster_id;
@@ -36,6 +44,7 @@ std::string SnapshotDownload::OpenRequest() const {
 	request.index_min = index_min;
 	request.resume_image = part ? part->image.image : 0;
 	request.resume_only = resume_only;
+	request.applied = others_min;
 	return Encode(request);
 }
 
@@ -67,6 +76,16 @@ Status SnapshotDownload::TakeOpen(const Result<std::string> &answer) {
 		return Status(ErrorCode::Incompatible, "node '" + peer + "' offers a snapshot at index " +
 		                                           std::to_string(index) + ", at least " + std::to_string(index_min) +
 		                                           " is needed");
+	}
+	for (auto &position : image.positions) {
+		auto is_older = std::any_of(others_min.begin(), others_min.end(), [&position](auto &least) {
+			return position.group == least.first && position.meta.index < least.second;
+		});
+		if (is_older) {
+			return Status(ErrorCode::Incompatible, "node '" + peer + "' offers a snapshot at index " +
+			                                           std::to_string(position.meta.index) + " of group " +
+			                                           std::to_string(position.group) + ", the state here is newer");
+		}
 	}
 	is_open = true;
 	is_resumed = part && IsSameImage(image, part->image);

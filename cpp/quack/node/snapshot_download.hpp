@@ -5,6 +5,7 @@
 #include <string>
 
 #include "quack/node/engine_config.hpp"
+#include "quack/node/position.hpp"
 #include "quack/node/snapshot_part.hpp"
 
 namespace quack {
@@ -21,6 +22,9 @@ public:
 	SnapshotDownload(const RaftEngineConfig &config, raft::GroupId group, raft::LogIndex index_min, std::string peer,
 	                 std::optional<SnapshotPart> part = std::nullopt, bool resume_only = false);
 
+	//! Before the first OpenRequest(): where the state stands in all groups. An image that is older in another one than
+	//! the group it is asked for cannot be installed either.
+	void NeedAtLeast(const std::vector<Position> &positions);
 	//! Body of METHOD_SNAPSHOT_OPEN.
 	std::string OpenRequest() const;
 	//! A failure ends the transfer, unless IsPreparing(): then OpenRequest() may be sent once more after a pause.
@@ -65,6 +69,7 @@ private:
 	const std::string peer;
 	const std::optional<SnapshotPart> part;
 	const bool resume_only;
+	std::vector<std::pair<raft::GroupId, raft::LogIndex>> others_min;
 
 	bool is_open = false;
 	bool is_resumed = false;

@@ -154,6 +154,7 @@ Status SnapshotFetcher::FetchFromEither(const Job &job) {
 Status SnapshotFetcher::FetchFrom(const std::string &peer, const Job &job, std::optional<SnapshotPart> part,
                                   bool resume_only) {
 	SnapshotDownload download(config, job.group, job.index_min, peer, part, resume_only);
+	download.NeedAtLeast(apply.AppliedPositions());
 	Show(peer, "opening");
 	auto status = Open(peer, download, resume_only ? SOURCE_ATTEMPTS : 1);
 	if (!status.IsOk()) {

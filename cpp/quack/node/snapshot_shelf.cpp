@@ -76,6 +76,16 @@ void SnapshotShelf::Begin(MonotonicNs now) {
 Status SnapshotShelf::CheckIndex(const StateMachine::SnapshotImage &image,
                                  const wire::SnapshotOpenRequest &request) const {
 	auto index = IndexOf(image, request.group);
+	for (auto &position : image.Positions()) {
+		for (auto &least : request.applied) {
+			if (position.group == least.first && position.index < least.second) {
+				return Status(ErrorCode::Unavailable,
+				              "the last checkpoint of node '" + config.node_id + "' stands at index " +
+				                  std::to_string(position.index) + " of group " + std::to_string(position.group) +
+				                  ", the receiver is at " + std::to_string(least.second) + "; it will ask again");
+			}
+		}
+	}
 	if (index >= request.index_min) {
 		return Status::Ok();
 	}

@@ -39,9 +39,10 @@ public:
 	virtual ~StateMachine() = default;
 
 	//! Applies in order, as few or as many transactions as it likes; effects and applied vector in one transaction. Ok
-	//! also when entries were deterministically rejected (constraint, conflict). DiskFull: an entry needs space that is
-	//! not there, and was not begun; the same entries come again later (those before it may have been applied). Any
-	//! other failure latches the node degraded.
+	//! also when entries were deterministically rejected (constraint, conflict). Entries of a group that was retired
+	//! earlier in the same call do nothing. DiskFull: an entry needs space that is not there, and was not begun; the
+	//! same entries come again later (those before it may have been applied). Any other failure latches the node
+	//! degraded.
 	virtual Status Apply(const std::vector<CommittedEntry> &entries) = 0;
 
 	//! Positions of other groups that must be applied on this node before `entry` (GROUPS.md, "Needs"). Asked on the

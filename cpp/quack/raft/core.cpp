@@ -314,6 +314,7 @@ CoreStatus Core::GetStatus() const {
 		row.recent_active = now - peer.last_contact < config.election_timeout;
 		row.inflight_messages = peer.inflights.Count();
 		row.last_contact = peer.last_contact;
+		row.election_priority = peer.election_priority;
 		status.progress.push_back(row);
 	}
 	return status;

@@ -102,6 +102,7 @@ struct ProgressStatus {
 	bool recent_active = false;
 	size_t inflight_messages = 0;
 	MonotonicNs last_contact = 0;
+	uint32_t election_priority = 0; //! as it told; Config's default until it has
 };
 
 struct CoreStatus {

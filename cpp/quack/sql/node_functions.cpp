@@ -197,6 +197,14 @@ Result<Answers> TransferAction(duckdb::ClientContext &context, const Arguments &
 	return Answers {"node '" + leader.Value() + "' leads now", leader.Value()};
 }
 
+Result<Answers> RebalanceAction(duckdb::ClientContext &context, const Arguments &) {
+	auto words = Rebalance(NodeRuntime::Get(*context.db)->Engine(), TRANSFER_TIMEOUT);
+	if (!words.IsOk()) {
+		return words.GetStatus();
+	}
+	return Answers {words.Value()};
+}
+
 //! Its argument keeps a command from reaching another node than it names.
 Result<Answers> ReseedAction(duckdb::ClientContext &context, const Arguments &arguments) {
 	auto runtime = NodeRuntime::Get(*context.db);
@@ -437,6 +445,11 @@ void RegisterNodeFunctions(duckdb::ExtensionLoader &loader) {
 	transfer.run = TransferAction;
 	transfer.own_arguments = 1;
 	RegisterForOperators(loader, transfer, {{}, {text}});
+	Action rebalance;
+	rebalance.name = "quack_rebalance";
+	rebalance.run = RebalanceAction;
+	rebalance.own_arguments = 0;
+	RegisterForOperators(loader, rebalance, {{}});
 	RegisterForOperators(loader, MemberFunction("quack_member_add", node::MemberAction::Add), {{text}});
 	RegisterForOperators(loader, MemberFunction("quack_member_promote", node::MemberAction::Promote), {{text}});
 	RegisterForOperators(loader, MemberFunction("quack_member_demote", node::MemberAction::Demote), {{text}});

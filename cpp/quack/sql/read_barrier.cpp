@@ -58,6 +58,13 @@ Result<std::string> TransferLeadership(node::ConsensusEngine &engine, raft::Grou
 	return answer->Wait();
 }
 
+Result<std::string> Rebalance(node::RaftEngine &engine, MonotonicNs timeout) {
+	using Text = Result<std::string>;
+	auto answer = std::make_shared<Answer<Text>>(Text(std::string()));
+	engine.Rebalance(timeout, [answer](Text words) { answer->Set(std::move(words)); });
+	return answer->Wait();
+}
+
 Result<std::string> ChangeMember(node::RaftEngine &engine, const node::MemberChange &change, MonotonicNs timeout) {
 	using Text = Result<std::string>;
 	auto answer = std::make_shared<Answer<Text>>(Text(std::string()));

@@ -13,6 +13,9 @@ Status WaitForRootGroup(node::ConsensusEngine &engine, MonotonicNs timeout);
 Result<std::string> TransferLeadership(node::ConsensusEngine &engine, raft::GroupId group, const std::string &target,
                                        MonotonicNs timeout);
 
+//! RaftEngine::Rebalance.
+Result<std::string> Rebalance(node::RaftEngine &engine, MonotonicNs timeout);
+
 //! What has changed, or why nothing has.
 Result<std::string> ChangeMember(node::RaftEngine &engine, const node::MemberChange &change, MonotonicNs timeout);
 

@@ -32,6 +32,7 @@ enum OpenField : uint32_t {
 	OPEN_INDEX_MIN = 3,
 	OPEN_RESUME_IMAGE = FIRST_OPTIONAL_FIELD,
 	OPEN_RESUME_ONLY,
+	OPEN_APPLIED,
 };
 enum OpenAnswerField : uint32_t {
 	OPENED_STATUS = 1,
@@ -234,6 +235,13 @@ std::string Encode(const SnapshotOpenRequest &request) {
 	writer.PutVarint(OPEN_INDEX_MIN, request.index_min);
 	writer.PutFixed64(OPEN_RESUME_IMAGE, request.resume_image);
 	writer.PutVarint(OPEN_RESUME_ONLY, request.resume_only ? 1 : 0);
+	for (auto &position : request.applied) {
+		std::string inner;
+		FieldWriter inner_writer(inner);
+		inner_writer.PutVarint(POSITION_GROUP, position.first);
+		inner_writer.PutVarint(POSITION_INDEX, position.second);
+		writer.PutElement(OPEN_APPLIED, inner);
+	}
 	return out;
 }
 
@@ -408,6 +416,11 @@ Result<SnapshotOpenRequest> DecodeSnapshotOpenRequest(ByteView bytes) {
 		case OPEN_RESUME_ONLY:
 			request.resume_only = fields.ValueUpTo(1) != 0;
 			break;
+		case OPEN_APPLIED: {
+			auto position = DecodePosition(fields);
+			request.applied.emplace_back(position.group, position.meta.index);
+			break;
+		}
 		default:
 			fields.Unknown();
 		}

@@ -18,6 +18,8 @@ constexpr uint8_t CALL_VERSION = 1;
 
 constexpr const char *METHOD_PROPOSE = "propose";
 constexpr const char *METHOD_TRANSFER = "transfer";
+//! Body: a TransferRequest, of which only the timeout counts. Moves the groups that the receiver leads.
+constexpr const char *METHOD_REBALANCE = "rebalance";
 constexpr const char *METHOD_SNAPSHOT_OPEN = "snapshot_open";
 constexpr const char *METHOD_SNAPSHOT_CHUNK = "snapshot_chunk";
 constexpr const char *METHOD_STATUS = "status";
@@ -80,6 +82,8 @@ struct SnapshotOpenRequest {
 	raft::LogIndex index_min = 0; //! an older image would not help
 	uint64_t resume_image = 0;    //! the receiver holds a part of this one; 0 = of none
 	bool resume_only = false;     //! no other image would do: NotFound when it is not there
+	//! Where the receiver's state stands, by group: an image that is older in one of those that it holds is of no use.
+	std::vector<std::pair<raft::GroupId, raft::LogIndex>> applied = {};
 };
 
 struct SnapshotOpenAnswer {

@@ -121,6 +121,21 @@ def stepdown(
     typer.echo(json.dumps({"ok": True, **answer}) if as_json else answer["result"])
 
 
+@app.command()
+def rebalance(
+    config: Config = None,
+    url: Url = None,
+    ca_file: CaFile = None,
+    token_file: TokenFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Spread the leaders of the groups over the nodes now, and say which have moved."""
+    operations = _operations(config, url, ca_file, token_file, 30)
+    with _failure_as_json(as_json):
+        words = operations.rebalance()
+    typer.echo(json.dumps({"ok": True, "result": words}) if as_json else words)
+
+
 @voter_app.command("list")
 def list_members(
     config: Config = None,

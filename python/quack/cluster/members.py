@@ -356,6 +356,16 @@ class MemberOperations:
             row = session.rows("quack_transfer_leadership", preferred)[0]
         return {"result": str(row["result"]), "leader_id": str(row["leader_id"])}
 
+    def rebalance(self) -> str:
+        """Move the groups to the nodes that should lead them; what moved, in words.
+
+        Raises:
+            ClusterError: why nothing could be asked.
+
+        """
+        with self._reach() as session:
+            return str(session.rows("quack_rebalance")[0]["result"])
+
     def _reach(self) -> NodeSession:
         """Open a session with the node that leads; with the next one when it is lost meanwhile."""
         while True:

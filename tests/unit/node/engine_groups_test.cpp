@@ -1,5 +1,9 @@
 //! Goal: groups come and go as the state machine says, on every node, whatever was down meanwhile. Method: entries of
 //! the root group that create and retire groups; nodes killed in between; the logs looked at from outside.
+#include <atomic>
+#include <future>
+#include <thread>
+
 #include <doctest/doctest.h>
 
 #include "unit/node/test_cluster.hpp"
@@ -65,7 +69,7 @@ TEST_CASE("what waits for an answer of a group that is retired gets one") {
 	cluster.StartAll();
 	cluster.CreateGroup(0, SECOND, "second");
 	auto leader = cluster.WaitForLeader(SECOND);
-	// Without a majority the group decides nothing; the root group then has none either, so it is retired before.
+	// What is committed behind the retirement is applied with it in one call, and does nothing.
 	for (auto &node : cluster.nodes) {
 		node->state_machine->Hold(true);
 	}
@@ -162,4 +166,207 @@ TEST_CASE("a stopping node hands over all its groups") {
 		CHECK(!row.leader_id.empty());
 		REQUIRE(cluster.Propose(other, "on", PATIENCE, group).status.IsOk());
 	}
+}
+
+namespace {
+
+void Eager(node::RaftEngineConfig &config) {
+	config.checkpoint_log_bytes = 4096;
+	config.checkpoint_interval = 200 * NS_PER_MS;
+	config.log_tail_bytes = 0;
+}
+
+void Fill(TestCluster &cluster, size_t node, raft::GroupId group, int count, const std::string &value) {
+	for (int i = 0; i < count; i++) {
+		auto outcome = cluster.Propose(node, value, PATIENCE, group);
+		REQUIRE_MESSAGE(outcome.status.IsOk(), outcome.status.ToString());
+	}
+}
+
+//! Waits until the log of the group begins behind `index` there, so that only an image helps whoever lacks that.
+void WaitUntilCut(TestCluster &cluster, size_t node, raft::GroupId group, raft::LogIndex index) {
+	CHECK(WaitUntil([&] {
+		cluster.nodes[node]->engine->RequestCheckpoint();
+		return cluster.nodes[node]->log->Reader(group).FirstIndex() > index;
+	}));
+}
+
+} // namespace
+
+TEST_CASE("one image brings all groups: logs behind it start anew, new groups are opened, vanished ones closed") {
+	TestCluster cluster(3, Eager);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	cluster.CreateGroup(leader, SECOND, "second");
+	cluster.CreateGroup(leader, 9, "vanishes");
+	auto away = (leader + 1) % 3;
+	Fill(cluster, leader, SECOND, 5, "early");
+	CHECK(WaitUntil([&] { return CountEverywhere(cluster, "early") == 5; }));
+	cluster.Kill(away);
+	auto value = "late" + std::string(100, '.');
+	Fill(cluster, leader, raft::ROOT_GROUP, 60, value);
+	Fill(cluster, leader, SECOND, 60, value);
+	cluster.CreateGroup(leader, THIRD, "third");
+	Fill(cluster, leader, THIRD, 60, value);
+	REQUIRE(cluster.Propose(leader, "retire 9").status.IsOk());
+	for (size_t node = 0; node < 3; node++) {
+		for (raft::GroupId group : {raft::ROOT_GROUP, SECOND, THIRD}) {
+			if (node != away) {
+				WaitUntilCut(cluster, node, group, 55);
+			}
+		}
+	}
+	cluster.Start(away);
+	CHECK(WaitUntil([&] { return CountEverywhere(cluster, value) == 180; }));
+	CHECK(cluster.nodes[away]->state_machine->InstallCount() >= 1);
+	CHECK(WaitUntil([&] { return cluster.RunsOn(THIRD, 3) && cluster.RunsOn(9, 0); }));
+	CHECK(WaitUntil([&] { return !LogHas(*cluster.nodes[away], 9); }));
+	// The logs behind the image go on, and their votes count.
+	auto third = 3 - leader - away;
+	cluster.Kill(third);
+	for (raft::GroupId group : {raft::ROOT_GROUP, SECOND, THIRD}) {
+		Fill(cluster, away, group, 3, "behind");
+	}
+	CHECK(WaitUntil([&] { return CountEverywhere(cluster, "behind") == 9; }));
+	cluster.Kill(away);
+	cluster.Start(away);
+	CHECK(WaitUntil([&] { return CountEverywhere(cluster, "behind") == 9; }));
+}
+
+TEST_CASE("an image for one group is installed although another one is written to without a pause") {
+	TestCluster cluster(3, Eager);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	cluster.CreateGroup(leader, SECOND, "second");
+	auto away = (leader + 1) % 3;
+	CHECK(WaitUntil([&] { return cluster.RunsOn(SECOND, 3); }));
+	cluster.Kill(away);
+	auto value = "late" + std::string(100, '.');
+	Fill(cluster, leader, SECOND, 60, value);
+	for (size_t node = 0; node < 3; node++) {
+		if (node != away) {
+			WaitUntilCut(cluster, node, SECOND, 55);
+		}
+	}
+	std::atomic<bool> is_over {false};
+	std::atomic<size_t> written {0};
+	std::thread writer([&] {
+		while (!is_over) {
+			written += cluster.Propose(leader, "root", 5 * NS_PER_SECOND).status.IsOk() ? 1 : 0;
+		}
+	});
+	cluster.Start(away);
+	CHECK(WaitUntil([&] { return cluster.nodes[away]->state_machine->InstallCount() >= 1; }));
+	is_over = true;
+	writer.join();
+	CHECK(written > 0);
+	CHECK(WaitUntil(
+	    [&] { return CountEverywhere(cluster, value) == 60 && CountEverywhere(cluster, "root") >= written; }));
+}
+
+TEST_CASE("a node that waits for entries of a group which all others have forgotten is led past them by an image") {
+	TestCluster cluster(3);
+	cluster.StartAll();
+	auto leader = cluster.WaitForLeader();
+	cluster.CreateGroup(leader, SECOND, "second");
+	auto away = (leader + 1) % 3;
+	CHECK(WaitUntil([&] { return cluster.RunsOn(SECOND, 3); }));
+	cluster.Kill(away);
+	auto last = cluster.Propose(leader, "forgotten", PATIENCE, SECOND);
+	REQUIRE(last.status.IsOk());
+	REQUIRE(cluster.Propose(leader, "after 2:" + std::to_string(last.index) + " moved").status.IsOk());
+	REQUIRE(cluster.Propose(leader, "retire 2").status.IsOk());
+	CHECK(WaitUntil([&] { return cluster.RunsOn(SECOND, 0); }));
+	cluster.Start(away);
+	CHECK(WaitUntil([&] { return cluster.RunsOn(SECOND, 0) && CountEverywhere(cluster, "forgotten") == 1; }));
+	REQUIRE(cluster.Propose(away, "goes on").status.IsOk());
+	CHECK(WaitUntil([&] { return CountEverywhere(cluster, "goes on") == 1; }));
+}
+
+TEST_CASE("leaders spread over the nodes, go back when a lost node is back, and stay where they are then") {
+	TestCluster cluster(3, [](node::RaftEngineConfig &config) { config.rebalance_after = 300 * NS_PER_MS; });
+	cluster.StartAll();
+	auto root_leader = cluster.WaitForLeader();
+	std::map<raft::GroupId, size_t> places;
+	for (raft::GroupId group = 2; group <= 7; group++) {
+		cluster.CreateGroup(root_leader, group, "g" + std::to_string(group));
+	}
+	auto count_leaders = [&] {
+		std::map<std::string, size_t> counts;
+		for (raft::GroupId group = 2; group <= 7; group++) {
+			counts[cluster.StatusOf(root_leader, group).leader_id]++;
+		}
+		return counts;
+	};
+	std::map<std::string, size_t> even = {{"n0", 2}, {"n1", 2}, {"n2", 2}};
+	CHECK(WaitUntil([&] { return count_leaders() == even; }));
+	for (raft::GroupId group = 2; group <= 7; group++) {
+		places[group] = cluster.WaitForLeader(group);
+	}
+	auto lost = (root_leader + 1) % 3;
+	cluster.Kill(lost);
+	for (raft::GroupId group = 2; group <= 7; group++) {
+		REQUIRE(cluster.Propose(root_leader, "on", PATIENCE, group).status.IsOk());
+	}
+	cluster.Start(lost);
+	CHECK(WaitUntil([&] {
+		for (auto &place : places) {
+			if (cluster.StatusOf(root_leader, place.first).leader_id != cluster.nodes[place.second]->name) {
+				return false;
+			}
+		}
+		return true;
+	}));
+	// Nothing moves any more.
+	std::vector<raft::Term> terms;
+	for (auto &place : places) {
+		terms.push_back(cluster.StatusOf(root_leader, place.first).term);
+	}
+	auto begun = cluster.clock.Now();
+	CHECK(WaitUntil([&] { return cluster.clock.Now() - begun > 2 * NS_PER_SECOND; }));
+	for (auto &place : places) {
+		CHECK(cluster.StatusOf(root_leader, place.first).term == terms[place.first - 2]);
+	}
+}
+
+TEST_CASE("leaders move when asked, from any node, with words; a node with a lower priority leads nothing") {
+	TestCluster cluster(3, [](node::RaftEngineConfig &config) {
+		config.rebalance_after = 0;
+		for (auto &member : config.members) {
+			member.election_priority = member.node_id == "n2" ? 10 : 100;
+		}
+	});
+	cluster.StartAll();
+	auto root_leader = cluster.WaitForLeader();
+	for (raft::GroupId group = 2; group <= 5; group++) {
+		cluster.CreateGroup(root_leader, group, "g" + std::to_string(group));
+	}
+	auto rebalance = [&](size_t node) {
+		auto promise = std::make_shared<std::promise<Result<std::string>>>();
+		auto future = promise->get_future();
+		cluster.nodes[node]->engine->Rebalance(PATIENCE,
+		                                       [promise](Result<std::string> words) { promise->set_value(words); });
+		return future.get();
+	};
+	Result<std::string> words = std::string();
+	CHECK(WaitUntil([&] {
+		words = rebalance(2);
+		return words.IsOk() && words.Value() == "every group is led by the node that it belongs to";
+	}));
+	std::map<std::string, size_t> counts;
+	for (raft::GroupId group = 2; group <= 5; group++) {
+		counts[cluster.nodes[cluster.WaitForLeader(group)]->name]++;
+	}
+	CHECK(counts == std::map<std::string, size_t> {{"n0", 2}, {"n1", 2}});
+	auto leader = cluster.WaitForLeader(2);
+	auto other = 1 - leader;
+	auto moved = std::make_shared<std::promise<Result<std::string>>>();
+	cluster.nodes[2]->engine->TransferLeadership(2, cluster.nodes[other]->name, PATIENCE,
+	                                             [moved](Result<std::string> name) { moved->set_value(name); });
+	REQUIRE(moved->get_future().get().IsOk());
+	CHECK(cluster.WaitForLeader(2) == other);
+	words = rebalance(2);
+	REQUIRE(words.IsOk());
+	CHECK(words.Value() == "group 2 'g2': " + cluster.nodes[other]->name + " -> " + cluster.nodes[leader]->name);
+	CHECK(cluster.WaitForLeader(2) == leader);
 }

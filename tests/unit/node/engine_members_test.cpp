@@ -361,6 +361,126 @@ TEST_CASE("three voters become five and three again under load, the leader among
 	CHECK(cluster.StatusOf(cluster.WaitForLeader()).term == term);
 }
 
+namespace {
+
+constexpr raft::GroupId GROUPS_END = 5; //! groups 1 to 4
+
+//! What a member change says when it is done holds for every group, on the node that was asked.
+void CheckVoters(FormingCluster &cluster, size_t asked, const std::vector<std::string> &voters) {
+	for (raft::GroupId group = 1; group < GROUPS_END; group++) {
+		CHECK(WaitUntil([&] { return cluster.StatusOf(asked, group).voters == voters; }));
+	}
+}
+
+//! One write in each group, through that node.
+void WriteEverywhere(FormingCluster &cluster, size_t node, const std::string &value, size_t &count) {
+	for (raft::GroupId group = 1; group < GROUPS_END; group++) {
+		auto outcome = cluster.Propose(node, value, PATIENCE, group);
+		REQUIRE_MESSAGE(outcome.status.IsOk(), outcome.status.ToString());
+		count++;
+	}
+}
+
+void WaitForLeaders(FormingCluster &cluster) {
+	for (raft::GroupId group = 1; group < GROUPS_END; group++) {
+		REQUIRE(cluster.WaitForLeader(group) != SIZE_MAX);
+	}
+}
+
+size_t CountWrites(FormingCluster &cluster, size_t node, const std::string &value) {
+	auto values = cluster.nodes[node]->state_machine->Values();
+	return static_cast<size_t>(std::count(values.begin(), values.end(), value));
+}
+
+} // namespace
+
+TEST_CASE("every group follows the members of the root group: three, five, and three others but one") {
+	FormingCluster cluster(5, 3);
+	for (size_t i = 0; i < 3; i++) {
+		cluster.Start(i);
+	}
+	REQUIRE(cluster.WaitForLeader() != SIZE_MAX);
+	for (raft::GroupId group = 2; group < GROUPS_END; group++) {
+		cluster.CreateGroup(1, group, "g" + std::to_string(group));
+	}
+	// Leaders on several nodes, those that go among them.
+	for (raft::GroupId group = 2; group < GROUPS_END; group++) {
+		cluster.nodes[1]->engine->TransferLeadership(group, "n" + std::to_string(group % 3), PATIENCE,
+		                                             [](const Result<std::string> &) {});
+	}
+	size_t writes = 0;
+	WriteEverywhere(cluster, 1, "value", writes);
+	for (size_t i : {3, 4}) {
+		cluster.Start(i);
+		cluster.WaitForWords(i, "quack cluster voter add n" + std::to_string(i));
+		cluster.Must(1, MemberAction::Add, "n" + std::to_string(i));
+		cluster.Must(1, MemberAction::Promote, "n" + std::to_string(i));
+		WriteEverywhere(cluster, i, "value", writes);
+	}
+	CheckVoters(cluster, 1, {"n0", "n1", "n2", "n3", "n4"});
+	CHECK(cluster.ChangeMember(1, MemberAction::Demote, "stranger").GetStatus().Code() == ErrorCode::NotFound);
+	std::vector<std::string> left = {"n0", "n1", "n2", "n3", "n4"};
+	for (size_t i : {0, 2}) {
+		cluster.Must(1, MemberAction::Remove, cluster.nodes[i]->name);
+		left.erase(std::find(left.begin(), left.end(), cluster.nodes[i]->name));
+		CheckVoters(cluster, 1, left);
+		cluster.WaitForWords(i, "was removed from the cluster");
+		WriteEverywhere(cluster, 3, "value", writes);
+	}
+	for (size_t i : {1, 3, 4}) {
+		CHECK(WaitUntil([&] { return CountWrites(cluster, i, "value") == writes; }));
+	}
+	cluster.Kill(1);
+	WaitForLeaders(cluster);
+	WriteEverywhere(cluster, 4, "without n1", writes);
+}
+
+TEST_CASE("a replaced disk takes the vote of the lost one in every group") {
+	FormingCluster cluster(3, 3);
+	cluster.StartAll();
+	REQUIRE(cluster.WaitForLeader() != SIZE_MAX);
+	for (raft::GroupId group = 2; group < GROUPS_END; group++) {
+		cluster.CreateGroup(0, group, "g" + std::to_string(group));
+	}
+	size_t writes = 0;
+	WriteEverywhere(cluster, 0, "value", writes);
+	cluster.Kill(2);
+	cluster.LoseDisk(2);
+	cluster.Start(2);
+	cluster.WaitForWords(2, "quack cluster node replace n2");
+	WaitForLeaders(cluster);
+	cluster.Must(0, MemberAction::Replace, "n2");
+	CHECK(cluster.Must(0, MemberAction::Replace, "n2").find("runs on its new disk as a voter") != std::string::npos);
+	for (raft::GroupId group = 1; group < GROUPS_END; group++) {
+		CHECK(WaitUntil([&] {
+			auto row = cluster.StatusOf(2, group);
+			return row.voters == std::vector<std::string> {"n0", "n1", "n2"} && row.learners.empty();
+		}));
+	}
+	WriteEverywhere(cluster, 2, "value", writes);
+	// The new vote counts in every group.
+	cluster.Kill(1);
+	WaitForLeaders(cluster);
+	WriteEverywhere(cluster, 0, "value", writes);
+	CHECK(WaitUntil([&] { return CountWrites(cluster, 2, "value") == writes; }));
+}
+
+TEST_CASE("of two voters one leaves: its vote is there until every group has let it go") {
+	FormingCluster cluster(2, 2);
+	cluster.StartAll();
+	REQUIRE(cluster.WaitForLeader() != SIZE_MAX);
+	for (raft::GroupId group = 2; group < GROUPS_END; group++) {
+		cluster.CreateGroup(0, group, "g" + std::to_string(group));
+	}
+	cluster.Must(0, MemberAction::Remove, "n1");
+	CheckVoters(cluster, 0, {"n0"});
+	cluster.WaitForWords(1, "was removed from the cluster");
+	cluster.Kill(1);
+	size_t writes = 0;
+	WriteEverywhere(cluster, 0, "alone", writes);
+	CHECK(WaitUntil([&] { return CountWrites(cluster, 0, "alone") == writes; }));
+}
+
 TEST_CASE("a member that moves is found under its new address, which nobody's file names") {
 	FormingCluster cluster(3, 3);
 	cluster.StartAll();

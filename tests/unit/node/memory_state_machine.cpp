@@ -144,6 +144,9 @@ Status MemoryStateMachine::Apply(const std::vector<node::CommittedEntry> &entrie
 
 Status MemoryStateMachine::ApplyOne(const node::CommittedEntry &committed) {
 	auto &entry = committed.entry;
+	if (committed.group != raft::ROOT_GROUP && state.groups.count(committed.group) == 0) {
+		return Status::Ok(); // retired earlier in the same call
+	}
 	auto &position = state.positions[committed.group];
 	if (entry.index != position.index + 1) {
 		return Status(ErrorCode::Internal,
@@ -261,10 +264,13 @@ Status MemoryStateMachine::InstallSnapshot(const std::string &path) {
 	std::lock_guard<std::mutex> guard(lock);
 	std::lock_guard<std::mutex> disk_guard(disk->lock);
 	for (auto &entry : state.positions) {
-		if (decoded.Value().positions[entry.first].index < entry.second.index) {
+		auto is_retired = entry.first != raft::ROOT_GROUP && decoded.Value().groups.count(entry.first) == 0;
+		if (!is_retired && decoded.Value().positions[entry.first].index < entry.second.index) {
 			return Status(ErrorCode::InvalidArgument, "the image is older than the state");
 		}
 	}
+	// Another list, or the same one under another number: never an old number for another list.
+	decoded.Value().groups_version += state.groups_version + 1;
 	state = decoded.Value();
 	disk->checkpoint = state;
 	install_count++;

@@ -500,3 +500,113 @@ TEST_CASE("the reason names who is missing, since when, and what was said") {
 	      "voters out of reach: n2 (h:3) not connected, last heard 60 ms ago: certificate expired; in reach: n1 "
 	      "(h:2) connected, last heard 10 ms ago");
 }
+
+TEST_CASE("the members of another group follow: learners first, voters in one step, never without a majority") {
+	auto make = [](raft::NodeId self, const raft::Membership &membership, const std::vector<raft::NodeId> &heard) {
+		raft::CoreStatus core;
+		core.self = self;
+		core.role = raft::Role::Leader;
+		core.last_index = 5000;
+		core.commit_index = 5000;
+		core.membership = membership;
+		core.committed_membership = membership;
+		for (auto node : heard) {
+			raft::ProgressStatus progress;
+			progress.node = node;
+			progress.state = raft::ProgressStatus::State::Replicate;
+			progress.match = 5000;
+			progress.recent_active = true;
+			core.progress.push_back(progress);
+		}
+		return core;
+	};
+	raft::Membership three;
+	three.voters = {1, 2, 3};
+	CHECK(PlanFollowing(make(1, three, {2, 3}), three).is_settled);
+	auto noted = three;
+	noted.notes[1] = "moved";
+	auto plan = PlanFollowing(make(1, three, {2, 3}), noted);
+	REQUIRE(plan.change);
+	CHECK(plan.change->voters == three.voters);
+	CHECK(plan.change->notes == noted.notes);
+
+	raft::Membership replaced;
+	replaced.voters = {1, 2, 4};
+	replaced.learners = {5};
+	plan = PlanFollowing(make(1, three, {2}), replaced);
+	REQUIRE(plan.change);
+	CHECK(plan.change->voters == three.voters);
+	CHECK(plan.change->learners == std::vector<raft::NodeId> {4, 5});
+	auto learning = three;
+	learning.learners = {4, 5};
+	auto core = make(1, learning, {2, 4, 5});
+	core.progress[1].match = 1000;
+	CHECK(!PlanFollowing(core, replaced).change);
+	core.progress[1].match = 4900;
+	plan = PlanFollowing(core, replaced);
+	REQUIRE(plan.change);
+	CHECK(plan.change->voters == replaced.voters);
+	CHECK(plan.change->learners == replaced.learners);
+	// One that leaves hands over to one that stays; with nobody in reach it waits.
+	core = make(3, learning, {2, 4});
+	plan = PlanFollowing(core, replaced);
+	CHECK(plan.successor == 2);
+	CHECK(!plan.change);
+	CHECK(!PlanFollowing(make(1, learning, {4}), replaced).change);
+	auto joint = learning;
+	joint.outgoing = {1, 2, 3};
+	CHECK(!PlanFollowing(make(1, joint, {2, 3, 4, 5}), replaced).change);
+}
+
+TEST_CASE("the log of a group that the state has retired is removed at start, and only then") {
+	class FixedState final : public StateMachine {
+	public:
+		Status Apply(const std::vector<CommittedEntry> &) override {
+			return Status::Ok();
+		}
+		std::vector<GroupDefinition> Groups() const override {
+			return groups;
+		}
+		std::vector<AppliedPosition> Applied() const override {
+			return positions;
+		}
+		std::vector<AppliedPosition> Durable() const override {
+			return positions;
+		}
+		Status Checkpoint() override {
+			return Status::Ok();
+		}
+		Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() override {
+			return Status(ErrorCode::NotSupported, "none");
+		}
+		std::vector<std::unique_ptr<SnapshotImage>> RetainedSnapshots() override {
+			return {};
+		}
+		Status InstallSnapshot(const std::string &) override {
+			return Status::Ok();
+		}
+		std::vector<GroupDefinition> groups;
+		std::vector<AppliedPosition> positions;
+	};
+	storage::MemoryLogStore log;
+	std::vector<storage::RecoveredGroup> recovered;
+	for (raft::GroupId group = 1; group <= 3; group++) {
+		REQUIRE(log.CreateGroup(group, {}).IsOk());
+		storage::RecoveredGroup found;
+		found.group = group;
+		found.last_index = 5;
+		recovered.push_back(found);
+	}
+	FixedState state;
+	state.groups = {{2, "two", {}}};
+	state.positions = {{1, 4, 1, {}}};
+	// The last entry of the root group may be the one that creates it.
+	REQUIRE(RemoveRetired(log, recovered, state).IsOk());
+	CHECK(recovered.size() == 3);
+	state.positions = {{1, 5, 1, {}}};
+	REQUIRE(RemoveRetired(log, recovered, state).IsOk());
+	REQUIRE(recovered.size() == 2);
+	CHECK(recovered[1].group == 2);
+	CHECK(log.CreateGroup(2, {}).Code() == ErrorCode::AlreadyExists);
+	CHECK(log.CreateGroup(3, {}).IsOk());
+}

@@ -99,6 +99,26 @@ TEST_CASE("an image is the state of its opening, also when the source goes on an
 	CHECK(download.Image().positions.front().meta.index == 20);
 }
 
+TEST_CASE("an image that is older in another group than the receiver's state is refused by both") {
+	Fixture f;
+	raft::Entry entry {1, 1, raft::EntryType::Normal, MakeSharedBytes("create 2 two")};
+	entry.index = 21;
+	REQUIRE(f.machine.Apply({{raft::ROOT_GROUP, entry}}).IsOk());
+	entry.index = 1;
+	entry.payload = MakeSharedBytes("in two");
+	REQUIRE(f.machine.Apply({{2, entry}}).IsOk());
+	REQUIRE(f.machine.Checkpoint().IsOk());
+	auto ahead = f.Download(5);
+	// Its own group counts by index_min alone, one that the image does not hold is retired there.
+	ahead.NeedAtLeast({{raft::ROOT_GROUP, 500}, {2, 2}, {3, 700}});
+	CHECK(ahead.TakeOpen(f.Open(ahead)).Code() == ErrorCode::Unavailable);
+	auto level = f.Download(5);
+	level.NeedAtLeast({{raft::ROOT_GROUP, 500}, {2, 1}, {3, 700}});
+	auto offered = f.Open(level);
+	CHECK(level.TakeOpen(offered).IsOk());
+	CHECK(ahead.TakeOpen(offered).Code() == ErrorCode::Incompatible);
+}
+
 TEST_CASE("an image that is older than wanted is refused by the source, and by the receiver") {
 	Fixture f;
 	auto download = f.Download(21);

@@ -314,8 +314,11 @@ TEST_CASE("call bodies come back equal") {
 }
 
 TEST_CASE("snapshot bodies come back equal; a chunk whose bytes changed is refused") {
-	auto open = DecodeSnapshotOpenRequest(Encode(SnapshotOpenRequest {"c1", 4, 12}));
+	SnapshotOpenRequest request {"c1", 4, 12};
+	request.applied = {{1, 7}, {9, 300}};
+	auto open = DecodeSnapshotOpenRequest(Encode(request));
 	REQUIRE(open.IsOk());
+	CHECK(open.Value().applied == request.applied);
 	CHECK(open.Value().cluster_id == "c1");
 	CHECK(open.Value().group == 4);
 	CHECK(open.Value().index_min == 12);
