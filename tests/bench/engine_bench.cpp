@@ -1,26 +1,20 @@
 //! How many proposals per second engines commit, and how long each takes: N engines in one process, over the real
 //! HTTP/2 transport (plain text on loopback) and the real segmented log. Prints one JSON object.
 //! Usage: engine_bench [nodes=3] [proposers=16] [bytes=256] [seconds=5] [through=leader|follower] [dir=/tmp]
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <thread>
 
+#include "bench/bench_cluster.hpp"
 #include "quack/common/log.hpp"
-#include "quack/node/raft_engine.hpp"
-#include "quack/storage/segmented_log.hpp"
 
 using namespace quack;
+using namespace quack::bench;
 
 namespace {
 
@@ -83,22 +77,6 @@ struct Options {
 	std::string dir = std::filesystem::temp_directory_path().string();
 };
 
-struct BenchNode {
-	node::RaftEngineConfig config;
-	std::unique_ptr<storage::LogStore> log;
-	std::unique_ptr<node::PeerGateway> gateway;
-	std::unique_ptr<transport::Transport> transport;
-	CountingStateMachine state_machine;
-	std::unique_ptr<node::RaftEngine> engine;
-};
-
-void Require(const Status &status, const char *what) {
-	if (!status.IsOk()) {
-		std::fprintf(stderr, "%s: %s\n", what, status.ToString().c_str());
-		std::exit(1);
-	}
-}
-
 Options ParseOptions(int count, char **arguments) {
 	Options options;
 	for (int i = 1; i < count; i++) {
@@ -126,41 +104,7 @@ Options ParseOptions(int count, char **arguments) {
 	return options;
 }
 
-uint16_t FreePort() {
-	auto listener = socket(AF_INET, SOCK_STREAM, 0);
-	sockaddr_in address {};
-	address.sin_family = AF_INET;
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	socklen_t size = sizeof(address);
-	if (bind(listener, reinterpret_cast<sockaddr *>(&address), sizeof(address)) != 0 ||
-	    getsockname(listener, reinterpret_cast<sockaddr *>(&address), &size) != 0) {
-		std::perror("free port");
-		std::exit(1);
-	}
-	close(listener);
-	return ntohs(address.sin_port);
-}
-
-void StartNode(BenchNode &node, storage::FileSystem &files, const Clock &clock, uint16_t port) {
-	std::filesystem::create_directories(node.config.log_dir);
-	storage::LogOptions log_options;
-	log_options.directory = node.config.log_dir;
-	auto log = storage::OpenSegmentedLog(files, log_options);
-	Require(log.IsOk() ? Status::Ok() : log.GetStatus(), "log");
-	node.log = std::move(log.Value());
-	node.gateway = std::make_unique<node::PeerGateway>(node.config);
-	transport::TransportConfig transport_config;
-	transport_config.node_id = node.config.node_id;
-	transport_config.listen_host = "127.0.0.1";
-	transport_config.listen_port = port;
-	transport_config.plaintext = true;
-	node.transport = transport::MakeHttp2Transport(transport_config, *node.gateway);
-	node.engine = std::make_unique<node::RaftEngine>(node.config, *node.log, *node.transport, *node.gateway,
-	                                                 node.state_machine, clock);
-	Require(node.engine->Start(), "engine");
-}
-
-size_t WaitForLeader(std::vector<std::unique_ptr<BenchNode>> &nodes) {
+size_t WaitForLeader(std::vector<std::unique_ptr<BenchNode<CountingStateMachine>>> &nodes) {
 	while (true) {
 		for (size_t i = 0; i < nodes.size(); i++) {
 			if (nodes[i]->engine->GetStatus()[0].linearizable_read_safe && nodes[i]->engine->GetStatus()[0].is_leader) {
@@ -207,21 +151,7 @@ int main(int count, char **arguments) {
 	SystemClock clock;
 	storage::PosixFileSystem files;
 	auto directory = options.dir + "/engine-bench-" + std::to_string(getpid());
-	std::vector<std::unique_ptr<BenchNode>> nodes;
-	std::vector<node::MemberConfig> members;
-	for (size_t i = 0; i < options.nodes; i++) {
-		members.push_back({"n" + std::to_string(i), 1, true, "127.0.0.1", FreePort(), 100});
-	}
-	for (auto &member : members) {
-		auto node = std::make_unique<BenchNode>();
-		node->config.cluster_id = "bench";
-		node->config.node_id = member.node_id;
-		node->config.members = members;
-		node->config.temp_dir = directory + "/" + member.node_id + "/incoming";
-		node->config.log_dir = directory + "/" + member.node_id + "/log";
-		StartNode(*node, files, clock, member.port);
-		nodes.push_back(std::move(node));
-	}
+	auto nodes = StartNodes<CountingStateMachine>(options.nodes, directory, files, clock);
 	auto leader = WaitForLeader(nodes);
 	auto entry = options.through == "follower" ? (leader + 1) % nodes.size() : leader;
 	std::vector<std::thread> threads;
