@@ -102,7 +102,7 @@ void HashRows(duckdb::DataChunk &rows, const KeyColumns &columns, uint64_t salt,
 	}
 }
 
-//! Locks for rows of one effect, as they were or as they become.
+//! Locks for rows of one effect, as they were and as they become.
 class RowLocks {
 public:
 	RowLocks(const ApplyTable &table, const UniqueKeys &unique_p) : unique(unique_p) {
@@ -111,15 +111,12 @@ public:
 		}
 	}
 
-	//! Rows that are there: each has an identity, whether it has a key or not.
-	void AddOld(duckdb::DataChunk &rows) {
-		AddKeys(rows);
+	//! All unique keys; without one the whole row. New rows too: whether an equal one is there decides what a delete of
+	//! it finds.
+	void Add(duckdb::DataChunk &rows) {
 		if (unique.keys.empty()) {
 			HashRows(rows, all_columns, 0, hashes);
 		}
-	}
-	//! Rows that come: only their keys can clash.
-	void AddKeys(duckdb::DataChunk &rows) {
 		for (size_t i = 0; i < unique.keys.size(); i++) {
 			HashRows(rows, unique.keys[i], i + 1, hashes);
 		}
@@ -148,7 +145,7 @@ void AddUpdated(const Effect &effect, size_t batch, ApplyTable &table, duckdb::D
 	for (size_t i = 0; i < effect.columns.size(); i++) {
 		rows.data[effect.columns[i]].Reference(values.data[i]);
 	}
-	out.AddKeys(rows);
+	out.Add(rows);
 }
 
 void AddRowLocks(ApplySession &session, const Effect &effect, node::LockSet &locks) {
@@ -169,11 +166,11 @@ void AddRowLocks(ApplySession &session, const Effect &effect, node::LockSet &loc
 		duckdb::DataChunk chunk;
 		if (effect.kind == EffectKind::InsertRows) {
 			DecodeChunk(effect.batches[i].new_rows, table.types, chunk);
-			rows.AddKeys(chunk);
+			rows.Add(chunk);
 			continue;
 		}
 		DecodeChunk(effect.batches[i].old_rows, table.types, chunk);
-		rows.AddOld(chunk);
+		rows.Add(chunk);
 		if (effect.kind == EffectKind::UpdateRows) {
 			AddUpdated(effect, i, table, chunk, rows);
 		}
@@ -183,20 +180,29 @@ void AddRowLocks(ApplySession &session, const Effect &effect, node::LockSet &loc
 
 } // namespace
 
-void AddLocksOf(ApplySession &session, const std::vector<Effect> &effects, node::LockSet &locks) {
+void AddTableLocksOf(const std::vector<Effect> &effects, node::LockSet &locks) {
 	node::AddLock(locks, {GROUP_LOCK, LockKind::Rows, {}});
 	for (auto &effect : effects) {
 		switch (effect.kind) {
 		case EffectKind::InsertRows:
 		case EffectKind::DeleteRows:
 		case EffectKind::UpdateRows:
-			AddRowLocks(session, effect, locks);
+			node::AddLock(locks, {effect.object.Key(), LockKind::Rows, {}});
 			break;
 		case EffectKind::ReadTable:
 			node::AddLock(locks, {effect.object.Key(), LockKind::SharedTable, {}});
 			break;
 		default:
 			break;
+		}
+	}
+}
+
+void AddRowLocksOf(ApplySession &session, const std::vector<Effect> &effects, node::LockSet &locks) {
+	for (auto &effect : effects) {
+		if (effect.kind == EffectKind::InsertRows || effect.kind == EffectKind::DeleteRows ||
+		    effect.kind == EffectKind::UpdateRows) {
+			AddRowLocks(session, effect, locks);
 		}
 	}
 }

@@ -11,8 +11,12 @@ namespace catalog {
 //! Row locks of one part at most; beyond it the whole table is locked.
 constexpr size_t ROW_LOCKS_MAX = 65536;
 
-//! Adds the locks of these effects. Throws Rejected when a table does not exist.
-void AddLocksOf(ApplySession &session, const std::vector<Effect> &effects, node::LockSet &locks);
+//! Adds which tables the effects write and read, by their names alone: while a table's definition is being changed,
+//! nodes know it before or after the change, and only this must be looked at.
+void AddTableLocksOf(const std::vector<Effect> &effects, node::LockSet &locks);
+
+//! Adds the locks on rows. Only behind the check of the planned version. Throws Rejected when a table does not exist.
+void AddRowLocksOf(ApplySession &session, const std::vector<Effect> &effects, node::LockSet &locks);
 
 //! Every part holds this key of its group; retiring the group takes it as a whole.
 constexpr const char *GROUP_LOCK = "";

@@ -152,12 +152,15 @@ bool ApplyOrder::MayGo(raft::GroupId group, Queue &queue) const {
 	return UnmetNeed(queue) == nullptr;
 }
 
+//! None while it is not known yet what the first entry needs.
+const std::vector<Position> &ApplyOrder::NeedsIn(const Queue &queue) {
+	static const std::vector<Position> none;
+	return queue.needs ? *queue.needs : none;
+}
+
 //! Null when there is none, or it is not known yet what the first entry needs.
 const Position *ApplyOrder::UnmetNeed(const Queue &queue) const {
-	if (!queue.needs) {
-		return nullptr;
-	}
-	for (auto &need : *queue.needs) {
+	for (auto &need : NeedsIn(queue)) {
 		if (!IsMet(need)) {
 			return &need;
 		}
@@ -178,7 +181,7 @@ std::vector<ApplyOrder::Held> ApplyOrder::Waiting() const {
 		if (need != nullptr) {
 			held.head = WaitingHead {{entry.first, queue.entries.front().index}, *need, AppliedIndex(need->group)};
 		}
-		result.push_back(std::move(held));
+		result.push_back(held);
 	}
 	return result;
 }
@@ -187,7 +190,7 @@ std::vector<ApplyOrder::Held> ApplyOrder::Waiting() const {
 bool ApplyOrder::IsInCircle(raft::GroupId group, std::vector<raft::GroupId> &path,
                             std::set<raft::GroupId> &done) const {
 	auto queue = queues.find(group);
-	if (queue == queues.end() || !queue->second.needs || done.count(group) != 0) {
+	if (queue == queues.end() || NeedsIn(queue->second).empty() || done.count(group) != 0) {
 		return false;
 	}
 	auto is_open = std::find(path.begin(), path.end(), group) != path.end();
@@ -195,7 +198,7 @@ bool ApplyOrder::IsInCircle(raft::GroupId group, std::vector<raft::GroupId> &pat
 	if (is_open) {
 		return true;
 	}
-	for (auto &need : *queue->second.needs) {
+	for (auto &need : NeedsIn(queue->second)) {
 		if (!IsMet(need) && IsInCircle(need.group, path, done)) {
 			return true;
 		}
@@ -216,7 +219,7 @@ Status ApplyOrder::Check() const {
 		std::string words;
 		for (auto group = begin; group + 1 != path.end(); ++group) {
 			auto &queue = queues.at(*group);
-			for (auto &need : *queue.needs) {
+			for (auto &need : NeedsIn(queue)) {
 				if (need.group == *(group + 1) && !IsMet(need)) {
 					WaitingHead waiting {{*group, queue.entries.front().index}, need, AppliedIndex(need.group)};
 					words += (words.empty() ? "" : "; ") + waiting.Words();

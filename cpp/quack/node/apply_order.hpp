@@ -101,6 +101,7 @@ private:
 	bool TakeFrom(raft::GroupId group, const Limits &turn, Batch &batch);
 	void Pop(Queue &queue);
 	bool MayGo(raft::GroupId group, Queue &queue) const;
+	static const std::vector<Position> &NeedsIn(const Queue &queue);
 	const Position *UnmetNeed(const Queue &queue) const;
 	bool IsMet(const Position &need) const;
 	bool IsInCircle(raft::GroupId group, std::vector<raft::GroupId> &path, std::set<raft::GroupId> &done) const;

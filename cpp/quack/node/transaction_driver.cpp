@@ -1,5 +1,7 @@
 #include "quack/node/transaction_driver.hpp"
 
+#include <iterator>
+
 #include "quack/common/check.hpp"
 
 namespace quack {
@@ -36,7 +38,7 @@ void TransactionDriver::Prepare(TransactionPart &part) {
 
 void TransactionDriver::PrepareMore() {
 	while (!waiting.empty() && (!in_turn || Unanswered().empty())) {
-		auto next = waiting.begin();
+		auto next = std::prev(waiting.end());
 		Prepare(next->second);
 		waiting.erase(next);
 	}
@@ -84,8 +86,8 @@ void TransactionDriver::Decide() {
 	entry.kind = TransactionEntryKind::Decision;
 	entry.id = id;
 	entry.planned_version = planned_version;
-	entry.locks = std::move(own->locks);
-	entry.body = own->body;
+	entry.locks = std::move(own.locks);
+	entry.body = own.body;
 	for (auto &part : prepared) {
 		entry.prepares.push_back({part.first, part.second});
 	}

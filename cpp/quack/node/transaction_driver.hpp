@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "quack/node/transaction_entry.hpp"
@@ -35,8 +34,9 @@ public:
 		Releasing, //! decided: the releases are proposed, nobody has to wait for them
 	};
 
-	//! At least two parts, of different groups. `in_turn`: prepares one group after the other in ascending order, so
-	//! that of two transactions that clash one wins; else all at once.
+	//! At least two parts, of different groups. `in_turn`: prepares one group after the other, the largest number
+	//! first: with the decision in the smallest group that is one descending order, so that of transactions that clash
+	//! one wins. Else all at once.
 	TransactionDriver(const TransactionId &id, raft::LogIndex planned_version, std::vector<TransactionPart> parts,
 	                  bool in_turn);
 
@@ -74,7 +74,7 @@ private:
 	Phase phase = Phase::Preparing;
 	//! By group, the coordinator's left out.
 	std::map<raft::GroupId, TransactionPart> waiting;
-	std::optional<TransactionPart> own;
+	TransactionPart own;
 	//! Proposed; 0 = not answered yet.
 	std::map<raft::GroupId, raft::LogIndex> prepared;
 	bool is_refused = false;

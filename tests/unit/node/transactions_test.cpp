@@ -218,8 +218,8 @@ TEST_CASE("a driver prepares, decides and releases") {
 	CHECK(driver.Coordinator() == raft::ROOT_GROUP);
 	auto prepares = driver.TakeProposals();
 	REQUIRE(prepares.size() == 2);
-	CHECK(prepares[0].group == 4);
-	auto prepare = Decoded(prepares[1].payload);
+	CHECK(prepares[1].group == 4);
+	auto prepare = Decoded(prepares[0].payload);
 	CHECK(prepare.kind == TransactionEntryKind::Prepare);
 	CHECK(prepare.coordinator == raft::ROOT_GROUP);
 	CHECK(prepare.body == "body 7");
@@ -248,11 +248,11 @@ TEST_CASE("without a part in the root group the smallest group decides") {
 	CHECK(driver.Coordinator() == 4);
 	auto first = driver.TakeProposals();
 	REQUIRE(first.size() == 1);
-	CHECK(first[0].group == 7);
-	driver.OnPrepared(7, 3, true);
+	CHECK(first[0].group == 9); // descending: the decision, in the smallest group, comes last
+	driver.OnPrepared(9, 3, true);
 	auto second = driver.TakeProposals();
 	REQUIRE(second.size() == 1);
-	CHECK(second[0].group == 9);
+	CHECK(second[0].group == 7);
 }
 
 TEST_CASE("a refused prepare ends in a void entry, and what was prepared is released") {
@@ -276,12 +276,12 @@ TEST_CASE("giving up while prepares are on their way releases them too") {
 	auto proposals = driver.TakeProposals();
 	REQUIRE(proposals.size() == 1);
 	CHECK(proposals[0].kind == TransactionProposal::Kind::Void);
-	driver.OnPrepared(7, 3, true); // late
+	driver.OnPrepared(9, 3, true); // late
 	CHECK(driver.TakeProposals().empty());
 	driver.OnDecided(6);
 	auto releases = driver.TakeProposals();
-	REQUIRE(releases.size() == 1); // group 9 was never asked
-	CHECK(releases[0].group == 7);
+	REQUIRE(releases.size() == 1); // group 7 was never asked
+	CHECK(releases[0].group == 9);
 }
 
 TEST_CASE("the leader of a group ends what its driver left behind") {
