@@ -225,6 +225,10 @@ bool ApplyLoop::RunOnce() {
 		counted_count += commit.entries.size();
 		order.Push(commit.group, std::move(commit.entries));
 	}
+	if (!taken.commits.empty()) {
+		std::lock_guard<std::mutex> guard(lock);
+		PublishGroups(); // with what is applied now, which may take long
+	}
 	auto batch = taken.is_paused ? ApplyOrder::Batch() : order.Take();
 	may_have_more = !batch.Empty();
 	if (!batch.entries.empty() && !latch.IsSet() && !Apply(batch)) {
@@ -337,6 +341,11 @@ void ApplyLoop::PublishQueues() {
 	queue_count.fetch_sub(counted_count - order.Count(), std::memory_order_relaxed);
 	counted_bytes = order.Bytes();
 	counted_count = order.Count();
+	PublishGroups();
+}
+
+//! With the lock held.
+void ApplyLoop::PublishGroups() {
 	queues.clear();
 	if (order.Count() == 0) {
 		return;

@@ -97,6 +97,7 @@ private:
 	bool AwaitSpace(const Status &failure);
 	void ReportApplied(const ApplyOrder::Batch &batch);
 	void PublishQueues();
+	void PublishGroups();
 	void TakeGroups();
 	void Install(const ImageFile &image);
 	bool CheckpointDue(bool is_idle) const;

@@ -93,8 +93,9 @@ struct GroupState {
 	MonotonicNs route_after = 0;
 	MonotonicNs ask_after = 0;
 	MonotonicNs handover_after = 0;
-	//! Up to where the log was to be forgotten when an open image kept it; 0 = none does.
-	raft::LogIndex cut_when_closed = 0;
+	//! Up to where the log was to be forgotten when an open image or an entry that is not durable kept it; 0 = nothing
+	//! does.
+	raft::LogIndex cut_later = 0;
 	//! Since when no leader is known; 0 = one is.
 	MonotonicNs leaderless_since = 0;
 	//! The log is being made, or reset to an installed snapshot: the core is not stepped until that is done.

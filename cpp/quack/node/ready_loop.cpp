@@ -305,7 +305,7 @@ void ReadyLoop::TickGroups() {
 		if (now >= TickTime(group)) {
 			group.last_tick = now;
 			Step(group, raft::TickEvent {});
-			CutWhenImagesAreClosed(group);
+			CutLater(group);
 		}
 	}
 }
@@ -315,6 +315,7 @@ void ReadyLoop::On(EntriesDurable &event) {
 	if (group != nullptr && !group->is_frozen) {
 		group->view.Flushed(event.index, event.term);
 		Step(*group, raft::AppendCompletedEvent {event.index, event.term});
+		CutLater(*group);
 	}
 }
 
@@ -353,7 +354,7 @@ void ReadyLoop::On(StateDurable &event) {
 //! Forgets the log up to `limit`, less the tail for slow followers and what receivers of open images still need.
 void ReadyLoop::Truncate(GroupState &group, raft::LogIndex limit) {
 	auto held = context.server.Shelf().HeldIndex(group.id);
-	group.cut_when_closed = held < limit ? limit : 0;
+	group.cut_later = std::min(held, group.view.DurableIndex()) < limit ? limit : 0;
 	if (held < limit) {
 		held = std::max(held, context.log.TailStart(group.id, limit, config.snapshot_log_bytes_max));
 	}
@@ -381,10 +382,12 @@ void ReadyLoop::Truncate(GroupState &group, raft::LogIndex limit) {
 	context.writer.Push(std::move(command));
 }
 
-//! Without this an idle node would keep the log of an image that is long gone, until its next checkpoint.
-void ReadyLoop::CutWhenImagesAreClosed(GroupState &group) {
-	auto limit = group.cut_when_closed;
-	if (limit != 0 && !group.is_frozen && context.server.Shelf().HeldIndex(group.id) >= limit) {
+//! Without this an idle node would keep the log of an image that is long gone, or of entries that were applied before
+//! they were durable here, until its next checkpoint.
+void ReadyLoop::CutLater(GroupState &group) {
+	auto limit = group.cut_later;
+	if (limit != 0 && !group.is_frozen && group.view.DurableIndex() >= limit &&
+	    context.server.Shelf().HeldIndex(group.id) >= limit) {
 		Truncate(group, limit);
 	}
 }

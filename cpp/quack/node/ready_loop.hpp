@@ -100,7 +100,7 @@ private:
 	void TickGroups();
 	MonotonicNs TickTime(const GroupState &group) const;
 	void Truncate(GroupState &group, raft::LogIndex limit);
-	void CutWhenImagesAreClosed(GroupState &group);
+	void CutLater(GroupState &group);
 	void HandOverWhenDiskFails(GroupState &group);
 
 	// ready_loop_step.cpp: one step of a core and what becomes of its Ready
