@@ -52,16 +52,23 @@ def assert_equal(cluster: LocalCluster, timeout_s: float = 120) -> None:
     """All nodes hold the same, and nothing of a large transaction is left over."""
     deadline = time.monotonic() + timeout_s
     while True:
-        seen = set()
-        for node in cluster.nodes:
-            session = connect(cluster, node)
-            rows = session.execute("SELECT * FROM quack_state_hash('cp') ORDER BY ALL").fetchall()
-            seen.add(tuple(rows))
-            session.close()
-        left = [statistic(cluster, node, "large_transactions_open") for node in cluster.nodes]
-        if len(seen) == 1 and not any(left):
+        seen: set[tuple[object, ...]] = set()
+        left: list[int] = []
+        trouble = ""
+        try:
+            for node in cluster.nodes:
+                session = connect(cluster, node)
+                rows = session.execute(
+                    "SELECT * FROM quack_state_hash('cp') ORDER BY ALL"
+                ).fetchall()
+                seen.add(tuple(rows))
+                session.close()
+            left = [statistic(cluster, node, "large_transactions_open") for node in cluster.nodes]
+        except duckdb.Error as error:
+            trouble = str(error)  # a node that was started a moment ago
+        if not trouble and len(seen) == 1 and not any(left):
             return
-        assert time.monotonic() < deadline, (seen, left)
+        assert time.monotonic() < deadline, (seen, left, trouble)
         time.sleep(0.2)
 
 
