@@ -268,7 +268,7 @@ IsMet(s, need) ==
     \/ s.retired[need[1]] # 0 /\ ~Is("retired-positions-are-needed")
 
 CanApply(s, g) ==
-    /\ s.retired[g] = 0
+    /\ g \in s.groups /\ s.retired[g] = 0
     /\ Applied(s, g) < Len(log[g])
     /\ \A need \in Needs(g, log[g][Applied(s, g) + 1]) : IsMet(s, need)
 

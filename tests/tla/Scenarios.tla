@@ -84,6 +84,12 @@ Flip_Txns ==
      e |-> Txn(<<Ins("A", R1)>>),
      f |-> After(<<Ins("A", R21)>>)]
 
+\* A table moves away and back.
+FlipBack_Txns ==
+    [d |-> Txn(<<Place("A", <<3>>)>>),
+     f |-> After(<<Place("A", <<2>>)>>),
+     e |-> Txn(<<Ins("A", R1)>>)]
+
 \* A table without a key is dropped while a transaction over two groups writes it.
 Drop_Txns ==
     [d |-> Txn(<<Place("B", <<>>)>>),
@@ -116,6 +122,8 @@ Retire_Places == [A |-> <<2>>, B |-> <<3>>]
 Retire_Txns ==
     [d |-> Txn(<<Place("A", <<1>>), Retire(2)>>),
      x |-> Txn(<<Ins("A", R1), Ins("B", R1)>>)]
+\* The same with a transaction that has a prepared part in that group.
+RetirePart_Places == [A |-> <<2>>, B |-> <<1>>]
 RetireOne_Txns ==
     [d |-> Txn(<<Place("A", <<1>>), Retire(2)>>),
      e |-> Txn(<<Ins("A", R1)>>)]
