@@ -59,7 +59,7 @@ build: configure ## Build the loadable extension (host-linked)
 test-core: build/.deps ## Layers below DuckDB and the simulator, with ASan and UBSan; no DuckDB needed
 	@cmake -S . -B $(CORE) -G Ninja -DQUACK_BUILD_EXTENSION=OFF -DQUACK_SANITIZE=address,undefined >/dev/null
 	@cmake --build $(CORE) -j $(JOBS)
-	@ctest --test-dir $(CORE) --output-on-failure -j $(JOBS) --repeat until-pass:2
+	@ctest --test-dir $(CORE) --output-on-failure -j $(JOBS) --repeat until-pass:3
 
 test-tsan: build/.deps ## The same tests with ThreadSanitizer
 	@cmake -S . -B $(TSAN) -G Ninja -DQUACK_BUILD_EXTENSION=OFF -DQUACK_SANITIZE=thread >/dev/null
