@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "quack/node/raft_engine.hpp"
@@ -17,6 +19,49 @@
 
 namespace quack {
 namespace bench {
+
+//! Positions of groups, and nothing that outlives the process.
+class PositionsOnly : public node::StateMachine {
+public:
+	std::vector<node::AppliedPosition> Applied() const override {
+		std::lock_guard<std::mutex> guard(lock);
+		std::vector<node::AppliedPosition> result;
+		for (auto &entry : positions) {
+			result.push_back(entry.second);
+		}
+		return result;
+	}
+	std::vector<node::AppliedPosition> Durable() const override {
+		return Applied();
+	}
+	Status Checkpoint() override {
+		return Status::Ok();
+	}
+	Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() override {
+		return Status(ErrorCode::NotSupported, "the bench has no snapshots");
+	}
+	std::vector<std::unique_ptr<SnapshotImage>> RetainedSnapshots() override {
+		return {};
+	}
+	Status InstallSnapshot(const std::string &path) override {
+		return Status(ErrorCode::NotSupported, "the bench has no snapshots: " + path);
+	}
+
+protected:
+	//! With the lock held.
+	node::AppliedPosition &Advance(const node::CommittedEntry &committed) {
+		auto &position = positions[committed.group];
+		position.group = committed.group;
+		position.index = committed.entry.index;
+		position.term = committed.entry.term;
+		return position;
+	}
+
+	mutable std::mutex lock;
+
+private:
+	std::map<raft::GroupId, node::AppliedPosition> positions;
+};
 
 template <class Machine>
 struct BenchNode {

@@ -19,42 +19,16 @@ using namespace quack::bench;
 namespace {
 
 //! Keeps positions and sizes, not the data.
-class CountingStateMachine final : public node::StateMachine {
+class CountingStateMachine final : public PositionsOnly {
 public:
 	Status Apply(const std::vector<node::CommittedEntry> &entries) override {
 		std::lock_guard<std::mutex> guard(lock);
 		for (auto &committed : entries) {
-			auto &position = positions[committed.group];
-			position.group = committed.group;
-			position.index = committed.entry.index;
-			position.term = committed.entry.term;
+			Advance(committed);
 			bytes += committed.entry.payload->size();
 		}
 		apply_count++;
 		return Status::Ok();
-	}
-	std::vector<node::AppliedPosition> Applied() const override {
-		std::lock_guard<std::mutex> guard(lock);
-		std::vector<node::AppliedPosition> result;
-		for (auto &entry : positions) {
-			result.push_back(entry.second);
-		}
-		return result;
-	}
-	std::vector<node::AppliedPosition> Durable() const override {
-		return Applied();
-	}
-	Status Checkpoint() override {
-		return Status::Ok();
-	}
-	Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() override {
-		return Status(ErrorCode::NotSupported, "the bench has no snapshots");
-	}
-	std::vector<std::unique_ptr<SnapshotImage>> RetainedSnapshots() override {
-		return {};
-	}
-	Status InstallSnapshot(const std::string &path) override {
-		return Status(ErrorCode::NotSupported, "the bench has no snapshots: " + path);
 	}
 	uint64_t ApplyCount() const {
 		std::lock_guard<std::mutex> guard(lock);
@@ -62,8 +36,6 @@ public:
 	}
 
 private:
-	mutable std::mutex lock;
-	std::map<raft::GroupId, node::AppliedPosition> positions;
 	uint64_t bytes = 0;
 	uint64_t apply_count = 0;
 };

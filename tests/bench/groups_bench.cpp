@@ -22,16 +22,13 @@ namespace {
 constexpr size_t NODES = 3;
 
 //! Knows positions, and groups by the payload "create <number>".
-class GroupsMachine final : public node::StateMachine {
+class GroupsMachine final : public PositionsOnly {
 public:
 	Status Apply(const std::vector<node::CommittedEntry> &entries) override {
 		std::lock_guard<std::mutex> guard(lock);
 		for (auto &committed : entries) {
 			auto &entry = committed.entry;
-			auto &position = positions[committed.group];
-			position.group = committed.group;
-			position.index = entry.index;
-			position.term = entry.term;
+			auto &position = Advance(committed);
 			std::istringstream words(*entry.payload);
 			std::string verb;
 			node::GroupDefinition group;
@@ -52,33 +49,8 @@ public:
 		std::lock_guard<std::mutex> guard(lock);
 		return groups.size();
 	}
-	std::vector<node::AppliedPosition> Applied() const override {
-		std::lock_guard<std::mutex> guard(lock);
-		std::vector<node::AppliedPosition> result;
-		for (auto &entry : positions) {
-			result.push_back(entry.second);
-		}
-		return result;
-	}
-	std::vector<node::AppliedPosition> Durable() const override {
-		return Applied();
-	}
-	Status Checkpoint() override {
-		return Status::Ok();
-	}
-	Result<std::unique_ptr<SnapshotImage>> OpenSnapshot() override {
-		return Status(ErrorCode::NotSupported, "the bench has no snapshots");
-	}
-	std::vector<std::unique_ptr<SnapshotImage>> RetainedSnapshots() override {
-		return {};
-	}
-	Status InstallSnapshot(const std::string &path) override {
-		return Status(ErrorCode::NotSupported, "the bench has no snapshots: " + path);
-	}
 
 private:
-	mutable std::mutex lock;
-	std::map<raft::GroupId, node::AppliedPosition> positions;
 	std::vector<node::GroupDefinition> groups;
 };
 

@@ -84,6 +84,14 @@ def order_reseed(cluster: LocalCluster, node: LocalNode) -> None:
     session.close()
 
 
+def reseed_follower(cluster: LocalCluster) -> LocalNode:
+    """A follower that begins to get its data again."""
+    leader = cluster.wait_leader()
+    node = next(one for one in cluster.nodes if one is not leader)
+    order_reseed(cluster, node)
+    return node
+
+
 def wait_received(cluster: LocalCluster, node: LocalNode, share: float) -> dict[str, Any]:
     """Until the node has this share of an image; its row then."""
 
@@ -200,9 +208,7 @@ def test_a_transfer_goes_on_after_kill_9(tmp_path, victim):
     with LocalCluster.create(tmp_path / "cluster", 3, settings=SLOW) as cluster:
         cluster.start()
         fill(cluster)
-        leader = cluster.wait_leader()
-        node = next(one for one in cluster.nodes if one is not leader)
-        order_reseed(cluster, node)
+        node = reseed_follower(cluster)
         row = wait_received(cluster, node, 0.6)
         source = sender_of(cluster, row)
         killed = node if victim == "receiver" else source
@@ -240,9 +246,7 @@ def test_a_part_of_an_image_that_is_gone_is_dropped_and_the_log_says_so(tmp_path
     with LocalCluster.create(tmp_path / "cluster", 3, settings=SLOW) as cluster:
         cluster.start()
         fill(cluster)
-        leader = cluster.wait_leader()
-        node = next(one for one in cluster.nodes if one is not leader)
-        order_reseed(cluster, node)
+        node = reseed_follower(cluster)
         row = wait_received(cluster, node, 0.3)
         source = sender_of(cluster, row)
         node.kill()

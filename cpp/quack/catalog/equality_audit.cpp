@@ -90,7 +90,7 @@ void EqualityAudit::Run() {
 		}
 		if (is_task) {
 			Hash();
-		} else if (is_due && IsLeader()) {
+		} else if (is_due && core.Leads(raft::ROOT_GROUP)) {
 			ProposeMark();
 		}
 	}
@@ -100,17 +100,6 @@ void EqualityAudit::Run() {
 MonotonicNs EqualityAudit::NextMark() const {
 	auto cost = static_cast<MonotonicNs>(rounds.NewestCostUs()) * 1000;
 	return last_mark + std::max(core.options.checksum_interval, MARK_SHARE * cost);
-}
-
-bool EqualityAudit::IsLeader() const {
-	auto *engine = core.engine.load();
-	if (engine == nullptr || engine->IsDegraded()) {
-		return false;
-	}
-	auto groups = engine->GetStatus();
-	return std::any_of(groups.begin(), groups.end(), [](const node::GroupStatus &group) {
-		return group.group == raft::ROOT_GROUP && group.is_leader;
-	});
 }
 
 void EqualityAudit::ProposeMark() {
@@ -125,12 +114,8 @@ void EqualityAudit::ProposeMark() {
 void EqualityAudit::Propose(const std::string &content) {
 	EffectWriter effects;
 	effects.AddChecksum(content);
-	EntryHeader header;
-	header.base_index = core.root_applied;
+	auto header = core.OwnHeader();
 	header.request_id = NewRequestId(header.base_index);
-	header.incarnation = core.incarnation;
-	header.planned_version = core.catalog_version;
-	header.snapshot_index = header.base_index;
 	auto payload = effects.Finish(header);
 	if (payload.size() > ENTRY_BYTES_MAX) {
 		Log(LogLevel::Error, "catalog", "checksums_too_large", {{"bytes", std::to_string(payload.size())}});

@@ -50,7 +50,6 @@ private:
 
 	void Run();
 	MonotonicNs NextMark() const;
-	bool IsLeader() const;
 	void ProposeMark();
 	void Hash();
 	//! Fills in objects, or failure, and the cost.

@@ -132,12 +132,8 @@ Status SendFragments(ReplicaCore &core, const FragmentPlan &plan, const SpoolFil
 SharedBytes StreamDropEntry(ReplicaCore &core, const StreamId &stream, RequestId &id) {
 	EffectWriter effects;
 	effects.AddStreamDrop(stream);
-	EntryHeader header;
-	header.base_index = core.root_applied;
+	auto header = core.OwnHeader();
 	header.request_id = id = NewRequestId(header.base_index);
-	header.incarnation = core.incarnation;
-	header.planned_version = core.catalog_version;
-	header.snapshot_index = header.base_index;
 	return MakeSharedBytes(effects.Finish(header));
 }
 

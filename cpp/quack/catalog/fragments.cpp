@@ -27,16 +27,6 @@ Status Damaged(const char *what) {
 
 } // namespace
 
-std::string StreamIdToString(const StreamId &id) {
-	static const char *digits = "0123456789abcdef";
-	std::string text;
-	for (auto byte : id) {
-		text.push_back(digits[byte >> 4]);
-		text.push_back(digits[byte & 15]);
-	}
-	return text;
-}
-
 std::string EncodeFragment(const Fragment &fragment) {
 	std::string content;
 	content.reserve(fragment.bytes.size() + 32);

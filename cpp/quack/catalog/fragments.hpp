@@ -17,10 +17,8 @@
 namespace quack {
 namespace catalog {
 
-//! Random.
+//! Random; made and printed as request ids are.
 using StreamId = std::array<uint8_t, 16>;
-//! 32 lower-case hex digits.
-std::string StreamIdToString(const StreamId &id);
 
 struct Fragment {
 	StreamId stream {};

@@ -30,7 +30,7 @@ void AppendRows(ApplySession &session, const ObjectName &name, size_t count,
 }
 
 std::string StreamTable(const OpenStream &open, uint32_t number) {
-	return "stream_" + StreamIdToString(open.stream) + "_" + std::to_string(number);
+	return "stream_" + RequestIdToString(open.stream) + "_" + std::to_string(number);
 }
 
 raft::LogIndex DecodeIndex(const std::string &value) {

@@ -1,5 +1,6 @@
 #include "quack/catalog/replica_core.hpp"
 
+#include <algorithm>
 #include <chrono>
 
 #include "duckdb/main/client_context.hpp"
@@ -331,6 +332,25 @@ CommitWaiter::Event CommitWaiter::Wait(MonotonicNs slice) {
 	auto result = event;
 	event.proposed.reset();
 	return result;
+}
+
+bool ReplicaCore::Leads(raft::GroupId group) const {
+	auto *running = engine.load();
+	if (running == nullptr || running->IsDegraded()) {
+		return false;
+	}
+	auto groups = running->GetStatus();
+	return std::any_of(groups.begin(), groups.end(),
+	                   [&](const node::GroupStatus &row) { return row.group == group && row.is_leader; });
+}
+
+EntryHeader ReplicaCore::OwnHeader() const {
+	EntryHeader header;
+	header.incarnation = incarnation;
+	header.planned_version = catalog_version;
+	header.snapshot_index = root_applied;
+	header.base_index = header.snapshot_index;
+	return header;
 }
 
 duckdb::shared_ptr<duckdb::AttachedDatabase> ReplicaCore::Attached() const {

@@ -135,6 +135,11 @@ struct ReplicaCore {
 	//! When open transactions kept the last checkpoint from being made; 0 = it was made.
 	std::atomic<MonotonicNs> postponed_at {0};
 
+	//! This node leads the group and is in service.
+	bool Leads(raft::GroupId group) const;
+	//! Of an entry that this node makes by itself, planned on what it has applied; the request id is left to the
+	//! caller.
+	EntryHeader OwnHeader() const;
 	//! Null when the catalog is not attached.
 	duckdb::shared_ptr<duckdb::AttachedDatabase> Attached() const;
 	//! Tells sessions that wait for these outcomes.

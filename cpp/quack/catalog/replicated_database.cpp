@@ -167,12 +167,9 @@ std::optional<CommitOutcome> ReplicatedDatabase::Outcome(const RequestId &id) co
 }
 
 CommitOutcome ReplicatedDatabase::ResolveOutcome(const RequestId &id, raft::LogIndex base, MonotonicNs deadline) {
-	EntryHeader header;
+	auto header = core->OwnHeader();
 	header.request_id = id;
-	header.incarnation = core->incarnation;
-	header.base_index = std::min<raft::LogIndex>(base, core->root_applied);
-	header.planned_version = core->catalog_version;
-	header.snapshot_index = core->root_applied;
+	header.base_index = std::min(base, header.base_index);
 	return ProposeAndWait(*core, id, MakeSharedBytes(EffectWriter().Finish(header)), deadline, {});
 }
 

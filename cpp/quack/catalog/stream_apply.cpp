@@ -66,7 +66,7 @@ void StreamApplier::ForEachFrame(const std::function<void(const DecodedEntry &)>
 	}
 	if (!source.IsWhole()) {
 		throw Status(ErrorCode::Corruption,
-		             "the fragments of stream " + StreamIdToString(open.stream) + " in __quack fail their checksum");
+		             "the fragments of stream " + RequestIdToString(open.stream) + " in __quack fail their checksum");
 	}
 }
 

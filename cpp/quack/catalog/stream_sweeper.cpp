@@ -48,7 +48,7 @@ void StreamSweeper::Run() {
 			}
 		}
 		for (auto &open : Idle()) {
-			if (LeadsGroup(open.group)) {
+			if (core.Leads(open.group)) {
 				Drop(open);
 			}
 		}
@@ -72,16 +72,6 @@ std::vector<OpenStream> StreamSweeper::Idle() {
 	}
 	watched = std::move(seen);
 	return idle;
-}
-
-bool StreamSweeper::LeadsGroup(raft::GroupId group) const {
-	auto *engine = core.engine.load();
-	if (engine == nullptr || engine->IsDegraded()) {
-		return false;
-	}
-	auto groups = engine->GetStatus();
-	return std::any_of(groups.begin(), groups.end(),
-	                   [&](const node::GroupStatus &row) { return row.group == group && row.is_leader; });
 }
 
 void StreamSweeper::Drop(const OpenStream &open) {

@@ -33,7 +33,6 @@ private:
 
 	void Run();
 	std::vector<OpenStream> Idle();
-	bool LeadsGroup(raft::GroupId group) const;
 	void Drop(const OpenStream &open);
 
 	ReplicaCore &core;

@@ -2,16 +2,11 @@
 
 #include <algorithm>
 
+#include "quack/node/member_change.hpp"
 #include "quack/raft/quorum.hpp"
 
 namespace quack {
 namespace node {
-
-namespace {
-
-constexpr raft::LogIndex CAUGHT_UP_ENTRIES = 1000;
-
-} // namespace
 
 raft::NodeId PreferredLeader(raft::GroupId group, std::vector<raft::NodeId> nodes) {
 	std::sort(nodes.begin(), nodes.end());

@@ -10,8 +10,6 @@ namespace node {
 
 namespace {
 
-//! A learner this close becomes a voter without holding up commits for long.
-constexpr raft::LogIndex CAUGHT_UP_ENTRIES = 1000;
 //! Removed members that are remembered, so that they can be told.
 constexpr size_t REMOVED_MAX = 64;
 
@@ -155,7 +153,7 @@ private:
 			                                 "retry");
 			return false;
 		}
-		auto behind = view.core.last_index - std::min(view.core.last_index, progress->match);
+		auto behind = Behind(node);
 		if (progress->match == 0 || behind > CAUGHT_UP_ENTRIES) {
 			Fail(ErrorCode::Unavailable, "node " + Quoted() + " is " + std::to_string(behind) +
 			                                 " entries behind; wait until it is at most " +

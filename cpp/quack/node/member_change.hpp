@@ -10,6 +10,9 @@
 namespace quack {
 namespace node {
 
+//! Who is at most so far from the leader's end of the log has caught up: may become a voter, or lead.
+constexpr raft::LogIndex CAUGHT_UP_ENTRIES = 1000;
+
 enum class MemberAction : uint8_t {
 	Add = 1,     //! a node that asks to join becomes a learner
 	Promote = 2, //! a learner that has caught up becomes a voter

@@ -53,6 +53,23 @@ def entries(replica: Replica) -> int:
     return int(replica.command("applied"))
 
 
+def insert_held_up(replica: Replica, seen_by: Replica) -> threading.Thread:
+    """5,000 rows on their way, of which five fragments came through; goes on when the fault ends."""
+    replica.command("fault", "lost", "1000000", "5")
+    thread = threading.Thread(
+        target=lambda: replica.con.execute("INSERT INTO t " + ROWS.format(5_000))
+    )
+    thread.start()
+    wait_until(lambda: streams(seen_by)[0] == 1)
+    return thread
+
+
+def finish(replica: Replica, thread: threading.Thread) -> None:
+    replica.command("fault", "none", "0")
+    thread.join(60)
+    assert not thread.is_alive()
+
+
 def break_off(replica: Replica, sql: str, fragments: int) -> None:
     """The statement loses its way to the log after so many fragments; the stream stays open."""
     replica.command("fault", "unavailable", "1000000", str(fragments))
@@ -265,9 +282,7 @@ def test_an_origin_that_was_swept_hears_a_conflict(large: Cluster) -> None:
     large[1].command("wait")
     wait_until(lambda: streams(large[1])[0] == 1)
     assert large[1].command("resolve", REQUEST) == "cancelled"
-    large[0].command("fault", "none", "0")
-    thread.join(60)
-    assert not thread.is_alive()
+    finish(large[0], thread)
     assert failure and "quack cancelled" in failure[0]
     assert large[0].rows("SELECT count(*) FROM t") == [(0,)]
     large.assert_equal()
@@ -309,21 +324,14 @@ def test_snapshot_between_fragments(large: Cluster, tmp_path: Path) -> None:
     large[0].con.execute("CREATE TABLE t(id BIGINT, text VARCHAR)")
     large[2].command("wait")
     large[2].command("pause")
-    large[0].command("fault", "lost", "1000000", "5")
-    thread = threading.Thread(
-        target=lambda: large[0].con.execute("INSERT INTO t " + ROWS.format(5_000))
-    )
-    thread.start()
-    wait_until(lambda: streams(large[1])[0] == 1)
+    thread = insert_held_up(large[0], large[1])
     large[1].command("checkpoint")
     image = tmp_path / "image"
     assert int(large[1].command("snapshot", str(image))) > entries(large[2])
     large[2].command("install", str(image))
     assert streams(large[2])[0] == 1
     large[2].command("resume")
-    large[0].command("fault", "none", "0")
-    thread.join(60)
-    assert not thread.is_alive()
+    finish(large[0], thread)
     large.assert_equal()
     assert large[2].rows("SELECT count(*) FROM t") == [(5_000,)]
     assert stream_tables(large[2]) == 0
@@ -333,17 +341,10 @@ def test_more_entries_of_others_than_outcomes_are_remembered(tmp_path: Path) -> 
     """The end of a stream may lie further behind its request than the window: the stream itself is the memory."""
     replica = Replica(tmp_path / "n0.db", tmp_path.name, "n0", split_bytes=SPLIT_BYTES)
     replica.con.execute("CREATE TABLE t(id BIGINT, text VARCHAR)")
-    replica.command("fault", "lost", "1000000", "5")
-    thread = threading.Thread(
-        target=lambda: replica.con.execute("INSERT INTO t " + ROWS.format(5_000))
-    )
-    thread.start()
-    wait_until(lambda: streams(replica)[0] == 1)
+    thread = insert_held_up(replica, replica)
     replica.command("noop", str(WINDOW + 10))
     replica.command("wait")
-    replica.command("fault", "none", "0")
-    thread.join(60)
-    assert not thread.is_alive()
+    finish(replica, thread)
     assert replica.rows("SELECT count(*) FROM t") == [(5_000,)]
     replica.close()
 
@@ -353,12 +354,7 @@ def test_damaged_fragments_latch_the_node(large: Cluster, tmp_path: Path) -> Non
     large[0].con.execute("CREATE TABLE t(id BIGINT, text VARCHAR)")
     large[2].command("wait")
     large[2].command("pause")
-    large[0].command("fault", "lost", "1000000", "5")
-    thread = threading.Thread(
-        target=lambda: large[0].con.execute("INSERT INTO t " + ROWS.format(5_000))
-    )
-    thread.start()
-    wait_until(lambda: streams(large[1])[0] == 1)
+    thread = insert_held_up(large[0], large[1])
     large[1].command("checkpoint")
     image = tmp_path / "image"
     large[1].command("snapshot", str(image))
@@ -369,9 +365,7 @@ def test_damaged_fragments_latch_the_node(large: Cluster, tmp_path: Path) -> Non
         file.execute(f"UPDATE __quack.{table} SET bytes = bytes || 'x'::BLOB WHERE sequence = 1")
     large[2].command("install", str(image))
     large[2].command("resume")
-    large[0].command("fault", "none", "0")
-    thread.join(60)
-    assert not thread.is_alive()
+    finish(large[0], thread)
     wait_until(lambda: "large transaction" in large[2].command("degraded"))
     assert large[0].rows("SELECT count(*) FROM t") == [(5_000,)]
     assert large[0].hashes() == large[1].hashes()
