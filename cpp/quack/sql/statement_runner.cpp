@@ -500,6 +500,11 @@ ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, 
 		                         "the node replaces its database by a newer image; the statement was stopped before "
 		                         "anything of it was proposed"));
 	}
+	if (error.RawMessage().find(catalog::CHECKPOINT_FAILED) != std::string::npos) {
+		return CodedError(Status(ErrorCode::Degraded,
+		                         "a checkpoint of this node has just failed, and it goes out of service; the statement "
+		                         "was stopped before anything of it was proposed"));
+	}
 	auto in_words = StatusInWords(*session.Connection().context, error, execution.sql);
 	if (!in_words.IsOk()) {
 		return CodedError(in_words);
