@@ -174,6 +174,10 @@ void Eager(node::RaftEngineConfig &config) {
 	config.checkpoint_log_bytes = 4096;
 	config.checkpoint_interval = 200 * NS_PER_MS;
 	config.log_tail_bytes = 0;
+	// An image that was opened for a node which is then killed holds the log back until these pass: WaitUntilCut waits
+	// for no longer than PATIENCE.
+	config.snapshot_idle_timeout = 2 * NS_PER_SECOND;
+	config.snapshot_resume_timeout = 5 * NS_PER_SECOND;
 }
 
 void Fill(TestCluster &cluster, size_t node, raft::GroupId group, int count, const std::string &value) {
