@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <thread>
 
 #include <fcntl.h>
@@ -22,6 +23,7 @@
 #include "duckdb/storage/buffer_manager.hpp"
 #include "duckdb/storage/storage_manager.hpp"
 #include "quack/catalog/detached.hpp"
+#include "quack/catalog/file_sync.hpp"
 #include "quack/catalog/meta_store.hpp"
 #include "quack/catalog/private_access.hpp"
 #include "quack/catalog/query_rows.hpp"
@@ -47,11 +49,6 @@ constexpr uint64_t STAT_BLOCK_BYTES = 512; // of st_blocks, whatever the file sy
 constexpr MonotonicNs CHECKPOINT_WAIT = 100 * NS_PER_MS;
 //! The last checkpoint of a node disturbs nobody.
 constexpr MonotonicNs LAST_CHECKPOINT_WAIT = 2 * NS_PER_SECOND;
-
-Status SystemError(const std::string &what, const std::string &path) {
-	auto code = errno == ENOSPC || errno == EDQUOT ? ErrorCode::DiskFull : ErrorCode::IoError;
-	return Status(code, what + " '" + path + "' failed: " + strerror(errno));
-}
 
 //! What DuckDB says of a file: Corruption only when the bytes are to blame, not the system they lie on.
 Status DescribeFailure(const std::exception &exception) {
@@ -288,12 +285,31 @@ Status ReserveSpace(ReplicaCore &core, uint64_t bytes, const std::string &what) 
 	return SystemError("reserving space in", core.options.path);
 }
 
+//! Metadata blocks are all that a checkpoint writes in place although the file's state needs them.
+Status BeginJournal(ReplicaCore &core, duckdb::AttachedDatabase &database) {
+	auto &storage = database.GetStorageManager().Cast<duckdb::SingleFileStorageManager>();
+	auto block_bytes = storage.GetBlockManager().GetBlockAllocSize();
+	std::set<uint64_t> offsets;
+	for (auto &block : storage.GetMetadataInfo()) {
+		offsets.insert(FILE_HEADERS_BYTES + static_cast<uint64_t>(block.block_id) * block_bytes);
+	}
+	auto status = core.journal->Begin(std::move(offsets), block_bytes);
+	if (status.Code() == ErrorCode::DiskFull) {
+		return Status(ErrorCode::DiskFull, "no space on " + core.options.node_id + ": " + status.Message());
+	}
+	return status;
+}
+
 Status CheckpointAttached(ReplicaCore &core) {
 	auto database = core.Attached();
 	if (!database) {
 		return Status(ErrorCode::Unavailable, "the catalog is not attached");
 	}
 	auto reserved = ReserveSpace(core, CheckpointBytesMax(core, *database), "a checkpoint");
+	if (!reserved.IsOk()) {
+		return reserved;
+	}
+	reserved = BeginJournal(core, *database);
 	if (!reserved.IsOk()) {
 		return reserved;
 	}
@@ -330,29 +346,6 @@ Status CheckpointAttached(ReplicaCore &core) {
 	return Status::Ok();
 }
 
-Status SyncDirectoryOf(const std::string &path) {
-	auto slash = path.find_last_of('/');
-	auto directory = slash == std::string::npos ? std::string(".") : path.substr(0, slash + 1);
-	auto handle = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (handle < 0) {
-		return SystemError("opening directory", directory);
-	}
-	auto result = fsync(handle);
-	close(handle);
-	return result == 0 ? Status::Ok() : SystemError("syncing directory", directory);
-}
-
-Status SyncFile(const std::string &path) {
-	auto handle = open(path.c_str(), O_RDWR | O_CLOEXEC);
-	if (handle < 0) {
-		return SystemError("opening", path);
-	}
-	auto result = fsync(handle);
-	close(handle);
-	return result == 0 ? Status::Ok() : SystemError("syncing", path);
-}
-
-//! Opens the file in a DuckDB instance of its own, under its real name, and reads all of it.
 Result<LoadedMeta> ReadFile(duckdb::DatabaseInstance &host, const std::string &path) {
 	ScratchDatabase scratch(host);
 	auto &connection = scratch.Session();
@@ -419,6 +412,10 @@ Status AttachFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner) 
 			              std::string("a database named \"") + CATALOG_NAME + "\" is attached already");
 		}
 		RemoveUnfinishedFile(core.options.path);
+		auto recovered = BlockJournal::Recover(core.options.path);
+		if (!recovered.IsOk()) {
+			return recovered;
+		}
 		{
 			AttachPermit permit(owner);
 			duckdb::Connection connection(core.instance);
@@ -575,6 +572,7 @@ Status InstallFile(ReplicaCore &core, const std::shared_ptr<ReplicaCore> &owner,
 			return status;
 		}
 		unlink((core.options.path + ".wal").c_str());
+		BlockJournal::Remove(core.options.path);
 		if (rename(image.c_str(), core.options.path.c_str()) != 0) {
 			return SystemError("renaming snapshot image to", core.options.path);
 		}

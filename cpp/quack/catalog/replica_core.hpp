@@ -114,6 +114,7 @@ struct ReplicaCore {
 
 	//! Shared with the file system that DuckDB was given for the catalog's files.
 	const std::shared_ptr<SyncWatch> syncs = std::make_shared<SyncWatch>();
+	const std::shared_ptr<BlockJournal> journal = std::make_shared<BlockJournal>(options.path);
 
 	//! A descriptor of the catalog file, kept open while attached: closing any descriptor of a file drops DuckDB's
 	//! POSIX lock on it. -1 when detached.

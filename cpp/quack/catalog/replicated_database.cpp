@@ -56,7 +56,7 @@ Result<std::unique_ptr<ReplicatedDatabase>> ReplicatedDatabase::Open(duckdb::Dat
 	auto id = NewRequestId();
 	memcpy(&core->incarnation, id.data(), sizeof(core->incarnation));
 	core->incarnation |= 1;
-	WatchFiles(instance, WatchName(*core), core->options.path, core->syncs);
+	WatchFiles(instance, WatchName(*core), core->options.path, core->syncs, core->journal);
 	auto status = AttachFile(*core, core);
 	if (!status.IsOk()) {
 		UnwatchFiles(instance, WatchName(*core));

@@ -1,6 +1,9 @@
 #include "quack/catalog/sync_watch.hpp"
 
+#include <cerrno>
+
 #include "duckdb/common/local_file_system.hpp"
+#include "quack/catalog/file_sync.hpp"
 
 namespace quack {
 namespace catalog {
@@ -9,24 +12,73 @@ namespace {
 //! The local file system for one database, its write-ahead log and whatever else is named after it.
 class WatchedFileSystem final : public duckdb::LocalFileSystem {
 public:
-	WatchedFileSystem(std::string name_p, std::string path_p, std::shared_ptr<SyncWatch> watch_p)
-	    : name(std::move(name_p)), path(std::move(path_p)), watch(std::move(watch_p)) {
+	WatchedFileSystem(std::string name_p, std::string path_p, std::shared_ptr<SyncWatch> watch_p,
+	                  std::shared_ptr<BlockJournal> journal_p)
+	    : name(std::move(name_p)), path(std::move(path_p)), watch(std::move(watch_p)), journal(std::move(journal_p)) {
 	}
 	bool CanHandleFile(const std::string &file) override {
 		return file.compare(0, path.size(), path) == 0;
 	}
+	void Read(duckdb::FileHandle &handle, void *buffer, int64_t size, duckdb::idx_t location) override {
+		duckdb::LocalFileSystem::Read(handle, buffer, size, location);
+		if (journal->IsHolding() && handle.GetPath() == path) {
+			journal->Overlay(static_cast<char *>(buffer), static_cast<size_t>(size), location);
+		}
+	}
+	void Write(duckdb::FileHandle &handle, void *buffer, int64_t size, duckdb::idx_t location) override {
+		auto bytes = ByteView(static_cast<const char *>(buffer), static_cast<size_t>(size));
+		if (handle.GetPath() != path || !journal->Hold(bytes, location)) {
+			duckdb::LocalFileSystem::Write(handle, buffer, size, location);
+		}
+	}
 	void FileSync(duckdb::FileHandle &handle) override {
 		SyncWatch::Scope scope(*watch);
+		if (handle.GetPath() == path) {
+			FlushJournal(handle);
+		}
 		duckdb::LocalFileSystem::FileSync(handle);
+	}
+	//! A checkpoint ends with the removal of the write-ahead log of before. If two removals were lost together, the
+	//! log of two checkpoints ago would lie beside the file, and DuckDB refuses that pair.
+	void RemoveFile(const std::string &file, duckdb::optional_ptr<duckdb::FileOpener> opener) override {
+		duckdb::LocalFileSystem::RemoveFile(file, opener);
+		SyncNames();
+	}
+	void MoveFile(const std::string &from, const std::string &to,
+	              duckdb::optional_ptr<duckdb::FileOpener> opener) override {
+		duckdb::LocalFileSystem::MoveFile(from, to, opener);
+		SyncNames();
 	}
 	std::string GetName() const override {
 		return name;
 	}
 
 private:
+	//! `errno` is that of the failure.
+	static void Check(const Status &status) {
+		if (!status.IsOk()) {
+			throw duckdb::IOException({{"errno", std::to_string(errno)}}, status.Message());
+		}
+	}
+	void SyncNames() {
+		SyncWatch::Scope scope(*watch);
+		Check(SyncDirectoryOf(path));
+	}
+	void FlushJournal(duckdb::FileHandle &handle) {
+		auto read = [&](void *bytes, size_t size, uint64_t offset) {
+			duckdb::LocalFileSystem::Read(handle, bytes, static_cast<int64_t>(size), offset);
+		};
+		auto write = [&](const std::string &bytes, uint64_t offset) {
+			auto *data = const_cast<char *>(bytes.data());
+			duckdb::LocalFileSystem::Write(handle, data, static_cast<int64_t>(bytes.size()), offset);
+		};
+		Check(journal->Flush(read, write));
+	}
+
 	const std::string name;
 	const std::string path;
 	const std::shared_ptr<SyncWatch> watch;
+	const std::shared_ptr<BlockJournal> journal;
 };
 
 } // namespace
@@ -48,8 +100,9 @@ SyncWatch::Scope::~Scope() {
 }
 
 void WatchFiles(duckdb::DatabaseInstance &instance, const std::string &name, const std::string &path,
-                std::shared_ptr<SyncWatch> watch) {
-	instance.GetFileSystem().RegisterSubSystem(duckdb::make_uniq<WatchedFileSystem>(name, path, std::move(watch)));
+                std::shared_ptr<SyncWatch> watch, std::shared_ptr<BlockJournal> journal) {
+	instance.GetFileSystem().RegisterSubSystem(
+	    duckdb::make_uniq<WatchedFileSystem>(name, path, std::move(watch), std::move(journal)));
 }
 
 void UnwatchFiles(duckdb::DatabaseInstance &instance, const std::string &name) {

@@ -52,7 +52,7 @@ class Figures:
     kills: int = 0  #: whole clusters killed
     recoveries: int = 0  #: starts that came up by themselves
     refusals: int = 0  #: starts that did not
-    quarantines: int = 0  #: starts that moved damaged files aside; only lost power may cause one
+    quarantines: int = 0  #: starts that moved damaged files aside; there is no cause
     acknowledged: int = 0
     problems: list[str] = dataclasses.field(default_factory=list)
 
@@ -210,8 +210,8 @@ class OneNode(_Run):
             started = self.start_all(where)
         moved = _quarantines(self.node) - before
         self.figures.quarantines += moved
-        if moved and cut.mode == "kill":
-            self.problem(where, "a killed process damaged files")
+        if moved:
+            self.problem(where, "damaged files")
         if not started:
             return False
         if self._first:

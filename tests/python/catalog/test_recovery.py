@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -15,6 +17,8 @@ from pathlib import Path
 import duckdb
 import pytest
 from catalog_replica import Cluster, Replica, command
+
+from crash.disk import build_disk
 
 HERE = Path(__file__).resolve().parent
 
@@ -358,3 +362,71 @@ def test_a_damaged_file_is_not_taken_for_an_unfinished_one(tmp_path: Path) -> No
     with pytest.raises(duckdb.Error, match="not a valid DuckDB database file"):
         Replica(path, "damaged", "n0")
     assert path.read_bytes() == bytes(3 * 4096)
+
+
+CHECKPOINTS = """
+import sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+from catalog_replica import Replica
+replica = Replica(Path({path!r}), "child", "n0", {log!r})
+replica.con.execute("CREATE TABLE t(i INTEGER PRIMARY KEY)")
+for i in range(5):
+    replica.con.execute("INSERT INTO t VALUES (?)", [i])
+    replica.command("checkpoint")
+    print(i, flush=True)
+os._exit(0)
+"""
+
+
+def test_names_that_checkpoints_changed_are_durable(tmp_path: Path) -> None:
+    """The machine dies during or after one of several checkpoints, and names that were not synced are lost.
+
+    A checkpoint removes DuckDB's log of before it; one that comes back two checkpoints later does not fit the file.
+    """
+    library = build_disk(tmp_path)
+    data = tmp_path / "data"
+    counter = tmp_path / "changes"
+
+    def run(after: int, seed: int) -> str:
+        for folder in (data, tmp_path / "aside"):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        for file in (counter, tmp_path / "log"):
+            file.unlink(missing_ok=True)
+        script = "import os" + CHECKPOINTS.format(
+            here=str(HERE), path=str(data / "n0.db"), log=str(tmp_path / "log")
+        )
+        cut = {
+            "DIR": data,
+            "AFTER": after,
+            "MODE": "power",
+            "SEED": seed,
+            "COUNT": counter,
+            "ASIDE": tmp_path / "aside",
+        }
+        environment = {f"QUACK_CUT_{name}": str(value) for name, value in cut.items()}
+        child = subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, **environment, "LD_PRELOAD": str(library)},
+        )
+        assert child.returncode == (-signal.SIGKILL if after else 0), child.stderr
+        return child.stdout
+
+    assert run(0, 0).split() == ["0", "1", "2", "3", "4"]
+    (changes,) = struct.unpack("<Q", counter.read_bytes()[:8])
+    assert changes > 40
+    reached = set()
+    for step in range(16):
+        said = run(changes - 2 * step, step).split()
+        reached.add(len(said))
+        replica = Replica(data / "n0.db", uuid.uuid4().hex, "n0", str(tmp_path / "log"))
+        replica.command("wait")
+        count = replica.rows("SELECT count(*) FROM t")[0][0]
+        assert len(said) <= count <= len(said) + 1
+        replica.close()
+    assert len(reached) > 1
