@@ -17,10 +17,15 @@ FAILOVERS ?= 50
 CHANGES ?= 100
 STRESS_SECONDS ?= 6
 STATEMENTS ?= 150
-TESTS ?= tests/python tests/e2e
+TESTS ?= tests/python tests/e2e tests/spark
 # Test files run in so many processes at once; a node waits more than it works.
 WORKERS ?= 2
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile
+# One Spark session serves all of its tests, so they run in one process.
+SPARK_TESTS = $(filter tests/spark%,$(TESTS))
+OTHER_TESTS = $(filter-out tests/spark%,$(TESTS))
+RUN_TESTS = $(if $(OTHER_TESTS),$(PYTEST) $(OTHER_TESTS)) \
+	$(if $(and $(OTHER_TESTS),$(SPARK_TESTS)),&&) $(if $(SPARK_TESTS),$(PY) -m pytest $(SPARK_TESTS))
 
 BUILD := build/cmake
 CORE := build/core
@@ -68,7 +73,7 @@ test-tsan: build/.deps ## The same tests with ThreadSanitizer
 
 test: build test-core ## Every test: C++ layers, simulator, extension, real clusters
 	@cmake --build $(BUILD) -j $(JOBS) --target quack_catalog_test
-	@$(PYTEST) $(TESTS)
+	@$(RUN_TESTS)
 
 stress: SEEDS = 40
 stress: build ## Random concurrent writers and DDL on three replicas of the catalog: SEEDS=40 FIRST_SEED=1 STRESS_SECONDS=6
@@ -132,9 +137,9 @@ test-release: deps ## The tests of `make test` that load the extension, against 
 	@cmake -S . -B $(RELEASE) -G Ninja -DQUACK_DUCKDB_SOURCE=$(DUCKDB) -DQUACK_SELF_CONTAINED=ON \
 		-DQUACK_DUCKDB_STATIC=$$($(PY) cpp/cmake/build_wheel.py --print-archive) -DQUACK_NATIVE_DIR=$(CURDIR)/$(RELEASE)/native >/dev/null
 	@cmake --build $(RELEASE) -j $(JOBS) --target quack_impl quack_catalog_test
-	@QUACK_EXTENSION=$(CURDIR)/$(RELEASE)/native/quack.duckdb_extension \
-		QUACK_CATALOG_TEST_EXTENSION=$(CURDIR)/$(RELEASE)/catalog_test/quack.duckdb_extension \
-		$(PYTEST) $(TESTS)
+	@export QUACK_EXTENSION=$(CURDIR)/$(RELEASE)/native/quack.duckdb_extension; \
+		export QUACK_CATALOG_TEST_EXTENSION=$(CURDIR)/$(RELEASE)/catalog_test/quack.duckdb_extension; \
+		$(RUN_TESTS)
 
 clean: ## Remove everything that was built in the tree
 	@rm -rf build python/quack/_native

@@ -29,6 +29,7 @@ __all__ = [
     "OverloadedError",
     "QuackError",
     "SchemaChangedError",
+    "SparkError",
     "StatementError",
     "UnauthorizedError",
     "UnavailableError",
@@ -79,6 +80,19 @@ class BackupError(QuackError):
         self.code = code
         self.words = words
         super().__init__(f"{words} [quack:{code}]")
+
+
+class SparkError(QuackError):
+    """A read or a write of Spark is refused or failed; no secret is in the text.
+
+    Attributes:
+        code: the stable code (see ERRORS.md) when the cluster gave one.
+
+    """
+
+    def __init__(self, words: str, code: str | None = None) -> None:
+        self.code = code
+        super().__init__(words)
 
 
 class StatementError(QuackError):

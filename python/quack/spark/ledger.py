@@ -1,0 +1,234 @@
+"""What the connector keeps in the cluster: staged rows, and the ledger of what was committed.
+
+Schema ``quack_spark`` has `jobs` (one row per committed batch write), `streams` (the last committed
+micro-batch of each query and target), `staging` (which staging tables there are) and the staging
+tables themselves. See DESIGN.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from quack.errors import code_of
+from quack.spark.options import quoted, text
+
+__all__ = [
+    "ATTEMPT",
+    "SCHEMA",
+    "Job",
+    "create_staging",
+    "drop_staging",
+    "find_job",
+    "last_batch",
+    "prepare",
+    "staging_name",
+    "sweep",
+    "transaction",
+]
+
+SCHEMA = "cp.quack_spark"
+#: Column of a staging table that says which attempt of which task staged a row.
+ATTEMPT = "__quack_attempt"
+_STAGED_AT = "__quack_staged_at"
+_RETRIED = ("conflict", "schema_changed", "already_exists")
+_ROUNDS = 10
+
+_DEFINITIONS = (
+    f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
+    f"CREATE TABLE IF NOT EXISTS {SCHEMA}.jobs (job_id VARCHAR PRIMARY KEY, target VARCHAR, "
+    "mode VARCHAR, row_count BIGINT, committed_at TIMESTAMPTZ)",
+    f"CREATE TABLE IF NOT EXISTS {SCHEMA}.streams (query_id VARCHAR, target VARCHAR, "
+    "batch_id BIGINT, row_count BIGINT, committed_at TIMESTAMPTZ, PRIMARY KEY (query_id, target))",
+    f"CREATE TABLE IF NOT EXISTS {SCHEMA}.staging (name VARCHAR PRIMARY KEY, job_id VARCHAR, "
+    "target VARCHAR, created_at TIMESTAMPTZ)",
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A committed write."""
+
+    job_id: str
+    target: str
+    mode: str
+    row_count: int
+
+
+def rows_of(session: duckdb.DuckDBPyConnection, sql: str, *values: Any) -> list[Any]:
+    """Run a statement to its end; returns its rows."""
+    return session.execute(sql, list(values)).fetchall()
+
+
+def transaction(session: duckdb.DuckDBPyConnection, body: Callable[[], None]) -> None:
+    """Run statements as one transaction, again from the start after a conflict.
+
+    Raises:
+        duckdb.Error: it failed; rolled back.
+
+    """
+    for rounds_left in reversed(range(_ROUNDS)):
+        session.execute("BEGIN")
+        try:
+            body()
+            session.execute("COMMIT")
+            return
+        except duckdb.Error as error:
+            roll_back(session)
+            if code_of(error) not in _RETRIED or rounds_left == 0:
+                raise
+        except BaseException:
+            roll_back(session)
+            raise
+
+
+def roll_back(session: duckdb.DuckDBPyConnection) -> None:
+    """End the transaction, if one is open."""
+    try:
+        session.execute("ROLLBACK")
+    except duckdb.Error:
+        return  # a failed COMMIT, or a lost node, has ended it
+
+
+def prepare(session: duckdb.DuckDBPyConnection) -> None:
+    """Make the schema and its tables where they are missing."""
+    found = rows_of(
+        session,
+        "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'cp' "
+        "AND schema_name = 'quack_spark' AND table_name IN ('jobs', 'streams', 'staging')",
+    )
+    if found == [(3,)]:
+        return
+    for definition in _DEFINITIONS:
+        transaction(session, functools.partial(_run, session, definition))
+
+
+def _run(session: duckdb.DuckDBPyConnection, sql: str) -> None:
+    rows_of(session, sql)
+
+
+def find_job(session: duckdb.DuckDBPyConnection, job_id: str) -> Job | None:
+    """Return what was committed under a job id."""
+    rows = rows_of(
+        session,
+        f"SELECT job_id, target, mode, row_count FROM {SCHEMA}.jobs WHERE job_id = ?",
+        job_id,
+    )
+    return Job(*rows[0]) if rows else None
+
+
+def last_batch(session: duckdb.DuckDBPyConnection, query_id: str, target: str) -> int | None:
+    """Return the last micro-batch of a query that is in the target; None when there is none."""
+    rows = rows_of(
+        session,
+        f"SELECT batch_id FROM {SCHEMA}.streams WHERE query_id = ? AND target = ?",
+        query_id,
+        target,
+    )
+    return int(rows[0][0]) if rows else None
+
+
+def staging_name(job_id: str) -> str:
+    """Return a fresh name for the staging table of one run of a job."""
+    digest = hashlib.sha256(job_id.encode()).hexdigest()[:16]
+    return f"stage_{digest}_{uuid.uuid4().hex[:12]}"
+
+
+def stream_staging_name(target: str, columns: Sequence[tuple[str, str]]) -> str:
+    """Return the name of the staging table that streams with this target and schema share."""
+    digest = hashlib.sha256(repr((target, list(columns))).encode()).hexdigest()[:24]
+    return f"stream_{digest}"
+
+
+def create_staging(
+    session: duckdb.DuckDBPyConnection,
+    name: str,
+    job_id: str,
+    target: str,
+    columns: Sequence[tuple[str, str]],
+) -> None:
+    """Make a staging table, and the note that it is there, in one transaction.
+
+    Args:
+        session: attached.
+        name: of the table.
+        job_id: of the job, or of the stream.
+        target: for the note.
+        columns: name and DuckDB type of each column that is written.
+
+    """
+    parts = [f"{quoted(column)} {kind}" for column, kind in columns]
+    parts += [f"{ATTEMPT} VARCHAR", f"{_STAGED_AT} TIMESTAMPTZ DEFAULT now()"]
+
+    def body() -> None:
+        if rows_of(session, f"SELECT 1 FROM {SCHEMA}.staging WHERE name = ?", name):
+            return
+        rows_of(session, f"CREATE TABLE {SCHEMA}.{quoted(name)} ({', '.join(parts)})")
+        rows_of(
+            session, f"INSERT INTO {SCHEMA}.staging VALUES (?, ?, ?, now())", name, job_id, target
+        )
+
+    try:
+        transaction(session, body)
+    except duckdb.Error:
+        # Another one may have made the same table of a stream meanwhile.
+        if not rows_of(session, f"SELECT 1 FROM {SCHEMA}.staging WHERE name = ?", name):
+            raise
+
+
+def drop_staging(session: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Remove a staging table with its note; nothing happens when it is gone."""
+
+    def body() -> None:
+        rows_of(session, f"DROP TABLE IF EXISTS {SCHEMA}.{quoted(name)}")
+        rows_of(session, f"DELETE FROM {SCHEMA}.staging WHERE name = ?", name)
+
+    transaction(session, body)
+
+
+def sweep(session: duckdb.DuckDBPyConnection, ttl_s: float) -> list[str]:
+    """Remove what dead jobs left in staging.
+
+    Staging of a job that the ledger has, by whichever run, is of no use any more and goes at once;
+    other staging after ``ttl_s`` seconds. Of the staging of streams, rows of that age go, and the
+    table itself when it is empty and that old: a stream makes it again with its next micro-batch.
+
+    Returns:
+        Names of the tables that were removed.
+
+    """
+    prepare(session)
+    old = f"now() - to_microseconds({int(ttl_s * 1e6)})"
+    dead = rows_of(
+        session,
+        f"SELECT name FROM {SCHEMA}.staging s WHERE name LIKE 'stage\\_%' ESCAPE '\\' "
+        f"AND (created_at < {old} OR EXISTS "
+        f"(FROM {SCHEMA}.jobs j WHERE j.job_id = s.job_id)) ORDER BY name",
+    )
+    removed = []
+    for (name,) in dead:
+        drop_staging(session, name)
+        removed.append(name)
+    streams = rows_of(
+        session,
+        f"SELECT name, created_at < {old} FROM {SCHEMA}.staging "
+        "WHERE name LIKE 'stream\\_%' ESCAPE '\\' ORDER BY name",
+    )
+    for name, is_old in streams:
+        table = f"{SCHEMA}.{quoted(name)}"
+        rows_of(session, f"DELETE FROM {table} WHERE {_STAGED_AT} < {old}")
+        if is_old and rows_of(session, f"SELECT count(*) FROM {table}") == [(0,)]:
+            drop_staging(session, name)
+            removed.append(name)
+    return removed
+
+
+def attempts_condition(attempts: Sequence[str]) -> str:
+    """Return the condition that keeps the rows of these attempts."""
+    return f"{ATTEMPT} IN ({', '.join(text(one) for one in attempts)})"

@@ -1,0 +1,23 @@
+"""Goal: the Spark example of the README runs as it stands there."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+
+README = (pathlib.Path(__file__).parents[2] / "README.md").read_text()
+
+pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+def test_the_example_of_the_readme(spark, sql, spark_cluster):
+    blocks = re.findall(r"```python\n(.*?)```", README, re.S)
+    (example,) = (block for block in blocks if "quack.spark" in block)
+    example = example.replace("/tmp/quack-dev", str(spark_cluster.folder))
+    names = {"ports": [node.port for node in spark_cluster.nodes]}
+    for _ in range(2):
+        exec(compile(example, "README.md", "exec"), names)
+        assert sql("SELECT count(*), count(*) FILTER (taken) FROM seats") == [(1000, 100)]
+    assert names["taken"].count() == 100
