@@ -38,7 +38,7 @@ CHAOS = PYTHONPATH=$(CURDIR)/python:$(CURDIR)/tests/e2e $(PY) -m chaos $(if $(SE
 # The toolchain reads the pinned DuckDB source from a cache outside the tree; see cpp/cmake/fetch_duckdb.py.
 DUCKDB = $(shell $(PYTHON) cpp/cmake/fetch_duckdb.py)
 
-.PHONY: help chaos chaos-commits chaos-loss chaos-members chaos-failovers crash configure build oracle stress test test-core test-tsan test-release lint format demo sim tla wheel clean deps
+.PHONY: help chaos chaos-commits chaos-loss chaos-members chaos-failovers crash configure build oracle spark-matrix stress test test-core test-tsan test-release lint format demo sim tla wheel clean deps
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -123,6 +123,10 @@ chaos-members: build ## The voter set changes under load, 3 to 5 and back: CHANG
 
 chaos-failovers: build ## Time from SIGKILL of the leader to the next accepted write: FAILOVERS=50 SEED=…
 	@$(CHAOS) failovers --failovers $(FAILOVERS)
+
+spark-matrix: ROUNDS = 5
+spark-matrix: build ## Spark jobs against task retries, killed workers, drivers and leaders: ROUNDS=5 SEED=1
+	@QUACK_SPARK_ROUNDS=$(ROUNDS) QUACK_SPARK_SEED=$(or $(SEED),1) $(PY) -m pytest tests/spark/test_faults.py tests/spark/test_stream.py
 
 crash: LOOPS = 200
 crash: build ## End nodes at drawn changes of their files, lose what was not synced, kill whole clusters: LOOPS=200 SEED=…

@@ -56,7 +56,17 @@ def test_shell_commands(tmp_path):
             continue
         if any(
             f" {word} " in line
-            for word in ("dev", "node", "status", "cluster", "doctor", "log", "backup", "restore")
+            for word in (
+                "dev",
+                "node",
+                "status",
+                "cluster",
+                "doctor",
+                "log",
+                "backup",
+                "restore",
+                "spark",
+            )
         ):
             continue
         words = line.replace("/tmp/", f"{tmp_path}/").split()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 import pickle
 import threading
 import time
@@ -16,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row
 from pyspark.sql import functions as f
 
+from quack.cli.main import main
 from quack.errors import SparkError
 from quack.spark.connection import connection_slot
 from quack.spark.source import QuackDataSource
@@ -397,3 +399,26 @@ def test_a_plain_duckdb_sees_the_ledger(sql):
     assert {"jobs", "streams", "staging"} <= names
     with pytest.raises(duckdb.Error):
         sql("INSERT INTO quack_spark.jobs SELECT * FROM quack_spark.jobs")
+
+
+def test_the_command_lists_and_sweeps(spark, sql, options, table, spark_cluster, capsys):
+    sql(f"CREATE TABLE {table} (id BIGINT)")
+    save(spark.range(3), options, table=table, job_id=f"listed-{table}")
+    dead = writer_of(options, spark.range(1).schema, table=table, job_id=f"dead-{table}")
+    dead.write(batches(0, 10))
+    config = str(spark_cluster.nodes[0].config_file)
+
+    def command(*words: str) -> dict:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.argv", ["quack", "spark", *words, "--config", config, "--json"])
+            assert main() == 0
+        return json.loads(capsys.readouterr().out)
+
+    found = command("jobs")
+    (job,) = (one for one in found["jobs"] if one["job_id"] == f"listed-{table}")
+    assert (job["target"], job["mode"], job["row_count"]) == (f"main.{table}", "append", 3)
+    assert dead._staging in [one["name"] for one in found["staging"]]
+    assert dead._staging not in command("sweep")["removed"]
+    assert dead._staging in command("sweep", "--older-than-hours", "0")["removed"]
+    assert dead._staging not in [one["name"] for one in command("jobs")["staging"]]
+    assert staging(sql) == []

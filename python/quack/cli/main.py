@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from quack.cli import backup, certs, cluster, cp_metadata, log, node
+from quack.cli import backup, certs, cluster, cp_metadata, log, node, spark
 from quack.cli.options import AsJson, CaFile, Config, TokenFile, Url
 from quack.errors import ConfigError, QuackError
 
@@ -26,6 +26,7 @@ app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")
 app.add_typer(log.app, name="log")
 app.add_typer(backup.app, name="backup")
+app.add_typer(spark.app, name="spark")
 app.command()(backup.restore)
 
 

@@ -108,13 +108,17 @@ class Target:
             ClusterError: no node answered, or it refused; with its words.
 
         """
+        return NodeSession(self.attached(timeout_s=timeout_s))
+
+    def attached(self, *, timeout_s: float = 40) -> duckdb.DuckDBPyConnection:
+        """Return a plain session with the cluster as ``cp``; arguments and errors as `open`."""
         session = connect()
         try:
             session.execute(self.attach_sql(timeout_s=timeout_s))
         except duckdb.Error as error:
             session.close()
             raise ClusterError(str(error)) from error
-        return NodeSession(session)
+        return session
 
 
 class NodeSession:

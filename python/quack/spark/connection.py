@@ -32,6 +32,7 @@ def explained(doing: str, error: BaseException, options: QuackOptions) -> SparkE
 
 def _attach_sql(options: QuackOptions, consistency: str | None) -> str:
     parts = ["TYPE quack", f"consistency {text(consistency or options.consistency)}"]
+    parts.append(f"request_timeout_ms {int(options.request_timeout_s * 1000)}")
     secret = options.secret()
     if secret:
         parts.append(f"TOKEN {text(secret)}")

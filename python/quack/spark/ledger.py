@@ -27,6 +27,7 @@ __all__ = [
     "drop_staging",
     "find_job",
     "last_batch",
+    "overview",
     "prepare",
     "staging_name",
     "sweep",
@@ -227,6 +228,25 @@ def sweep(session: duckdb.DuckDBPyConnection, ttl_s: float) -> list[str]:
             drop_staging(session, name)
             removed.append(name)
     return removed
+
+
+def overview(session: duckdb.DuckDBPyConnection) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of `jobs`, `streams` and `staging`, newest first; times as text in UTC."""
+    prepare(session)
+    found: dict[str, list[dict[str, Any]]] = {}
+    columns = {
+        "jobs": ("committed_at", "job_id, target, mode, row_count"),
+        "streams": ("committed_at", "query_id, target, batch_id, row_count"),
+        "staging": ("created_at", "name, job_id, target"),
+    }
+    for table, (time, names) in columns.items():
+        relation = session.sql(
+            f"SELECT {names}, strftime({time} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%SZ') AS {time} "
+            f"FROM {SCHEMA}.{table} ORDER BY {table}.{time} DESC"
+        )
+        rows = relation.fetchall()
+        found[table] = [dict(zip(relation.columns, row, strict=True)) for row in rows]
+    return found
 
 
 def attempts_condition(attempts: Sequence[str]) -> str:

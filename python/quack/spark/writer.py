@@ -132,6 +132,8 @@ def _commit(
                     ledger.roll_back(session)
         except SparkError as error:
             failure = error
+            if not str(error).startswith(what):
+                failure = SparkError(f"{what}: {error}", code=error.code)
         unknown = unknown or failure.code == "outcome_unknown"
         if failure.code not in _AGAIN:
             # Another run of the same job may have won, and swept our staging.
