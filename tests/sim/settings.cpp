@@ -105,6 +105,7 @@ void DrawOperations(Prng &prng, Settings &s) {
 	s.snapshot_resume_timeout = s.snapshot_idle_timeout * Pick<MonotonicNs>(prng, {1, 10});
 	s.snapshot_piece_bytes_max = Pick<uint64_t>(prng, {100, UINT64_MAX});
 	s.snapshot_record_interval = Pick<uint64_t>(prng, {1, 3});
+	s.snapshot_source_patience = timeout * Pick<MonotonicNs>(prng, {1, 10});
 	s.apply_latency_max = timeout / Pick<MonotonicNs>(prng, {1000, 50, 3});
 }
 
@@ -241,11 +242,13 @@ std::string Settings::ToString() const {
 	    << " snapshot_idle_timeout_ms=" << ms(snapshot_idle_timeout)
 	    << " snapshot_resume_timeout_ms=" << ms(snapshot_resume_timeout)
 	    << " snapshot_piece_bytes_max=" << snapshot_piece_bytes_max
-	    << " snapshot_record_interval=" << snapshot_record_interval << " apply_latency_max_ms=" << ms(apply_latency_max)
-	    << "\n  workload: clients=" << client_count << " keys=" << key_count << " read_percent=" << read_percent
-	    << " cas_percent=" << cas_percent << " batch_max=" << batch_max << " think_max_ms=" << ms(think_max)
-	    << " op_timeout_ms=" << ms(op_timeout) << " payload_padding_max=" << payload_padding_max
-	    << " leader_affinity_percent=" << leader_affinity_percent << "\n";
+	    << " snapshot_record_interval=" << snapshot_record_interval
+	    << " snapshot_source_patience_ms=" << ms(snapshot_source_patience)
+	    << " apply_latency_max_ms=" << ms(apply_latency_max) << "\n  workload: clients=" << client_count
+	    << " keys=" << key_count << " read_percent=" << read_percent << " cas_percent=" << cas_percent
+	    << " batch_max=" << batch_max << " think_max_ms=" << ms(think_max) << " op_timeout_ms=" << ms(op_timeout)
+	    << " payload_padding_max=" << payload_padding_max << " leader_affinity_percent=" << leader_affinity_percent
+	    << "\n";
 	return out.str();
 }
 

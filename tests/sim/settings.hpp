@@ -112,6 +112,8 @@ struct Settings {
 	uint64_t snapshot_piece_bytes_max = 0;
 	//! The receiver writes down what it holds after so many pieces.
 	uint64_t snapshot_record_interval = 1;
+	//! The receiver gives up a source that gives nothing for so long.
+	MonotonicNs snapshot_source_patience = 0;
 
 	MonotonicNs apply_latency_max = 0;
 	//! Tell the core only of the last of several appends that one sync made durable.

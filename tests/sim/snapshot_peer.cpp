@@ -54,6 +54,7 @@ SnapshotPeer::SnapshotPeer(const Settings &settings_p, const Sabotage &sabotage_
 	config.snapshot_chunk_bytes = settings.snapshot_chunk_bytes;
 	config.snapshot_idle_timeout = settings.snapshot_idle_timeout;
 	config.snapshot_resume_timeout = settings.snapshot_resume_timeout;
+	config.snapshot_source_patience = settings.snapshot_source_patience;
 }
 
 void SnapshotPeer::Begin(raft::NodeId self_p, MonotonicNs local_now) {
@@ -97,7 +98,7 @@ raft::LogIndex SnapshotPeer::HeldIndex(MonotonicNs local_now) {
 void SnapshotPeer::Take(const SnapshotCall &call, MonotonicNs local_now) {
 	if (call.kind == SnapshotCall::Kind::Answer) {
 		if (download && is_waiting && call.number == call_number) {
-			TakeAnswer(call.body);
+			TakeAnswer(call.body, local_now);
 		}
 		return;
 	}
@@ -212,13 +213,13 @@ void SnapshotPeer::Ask() {
 	owner.SendCall(std::move(call));
 }
 
-void SnapshotPeer::Handle(const SimEvent &event) {
+void SnapshotPeer::Handle(const SimEvent &event, MonotonicNs local_now) {
 	if (!download || event.arg != call_number) {
 		return;
 	}
 	if (event.kind == EventKind::SnapshotTimeout) {
 		if (is_waiting) {
-			TakeAnswer(Status(ErrorCode::DeadlineExceeded, "no answer"));
+			TakeAnswer(Status(ErrorCode::DeadlineExceeded, "no answer"), local_now);
 		}
 	} else if (event.kind == EventKind::SnapshotRetry) {
 		coverage.snapshot_chunks_asked_again++;
@@ -230,7 +231,7 @@ void SnapshotPeer::Handle(const SimEvent &event) {
 	}
 }
 
-void SnapshotPeer::TakeAnswer(const Result<std::string> &answer) {
+void SnapshotPeer::TakeAnswer(const Result<std::string> &answer, MonotonicNs local_now) {
 	is_waiting = false;
 	if (!is_opened) {
 		if (sabotage.resume_other_image) {
@@ -246,7 +247,7 @@ void SnapshotPeer::TakeAnswer(const Result<std::string> &answer) {
 		file.resize(download->Offset());
 		record = Encode(download->Part());
 	} else {
-		auto data = download->TakeChunk(answer);
+		auto data = download->TakeChunk(answer, local_now);
 		if (!data.IsOk()) {
 			if (download->MayAskAgain()) {
 				owner.PushCallEvent(settings.snapshot_retry_pause, EventKind::SnapshotRetry, call_number);

@@ -63,7 +63,7 @@ public:
 	//! A call arrived.
 	void Take(const SnapshotCall &call, MonotonicNs local_now);
 	//! SnapshotTimeout, SnapshotRetry and SnapshotGiveUp.
-	void Handle(const SimEvent &event);
+	void Handle(const SimEvent &event, MonotonicNs local_now);
 
 	//! What a checkpoint must leave in the log for the receivers of open images.
 	raft::LogIndex HeldIndex(MonotonicNs local_now);
@@ -82,7 +82,7 @@ private:
 	//! A sabotaged node takes what it holds for the beginning of whatever it is offered.
 	void MistakeImage(const Result<std::string> &answer);
 	void Ask();
-	void TakeAnswer(const Result<std::string> &answer);
+	void TakeAnswer(const Result<std::string> &answer, MonotonicNs local_now);
 	void Fail();
 
 	// What the shelf asks of a state machine.

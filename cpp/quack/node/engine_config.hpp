@@ -104,6 +104,8 @@ struct RaftEngineConfig {
 	//! after the longer time, so that it goes on after a restart of either side.
 	MonotonicNs snapshot_idle_timeout = 60 * NS_PER_SECOND;
 	MonotonicNs snapshot_resume_timeout = 600 * NS_PER_SECOND;
+	//! A source that gives nothing for so long is given up: another one may have an image.
+	MonotonicNs snapshot_source_patience = 30 * NS_PER_SECOND;
 	//! Log that open images may hold back at most. A receiver whose log is cut needs another image.
 	uint64_t snapshot_log_bytes_max = 4ULL * 1024 * 1024 * 1024;
 };

@@ -9,9 +9,6 @@ namespace node {
 
 namespace {
 
-//! Attempts per chunk: with the pause this outlives a restart of the source, not a lost one.
-constexpr unsigned CHUNK_ATTEMPTS_MAX = 100;
-
 //! The id alone decides; the rest guards against a peer that gives one id to two images.
 bool IsSameImage(const wire::SnapshotOpenAnswer &a, const wire::SnapshotOpenAnswer &b) {
 	auto is_same = [](const wire::SnapshotPosition &left, const wire::SnapshotPosition &right) {
@@ -115,14 +112,15 @@ std::string SnapshotDownload::ChunkRequest() const {
 	return Encode(wire::SnapshotChunkRequest {image.image, offset, ChunkBytes()});
 }
 
-Result<std::string> SnapshotDownload::TakeChunk(const Result<std::string> &answer) {
+Result<std::string> SnapshotDownload::TakeChunk(const Result<std::string> &answer, MonotonicNs now) {
 	may_ask_again = false;
 	auto chunk = answer.IsOk() ? wire::DecodeSnapshotChunkAnswer(answer.Value())
 	                           : Result<wire::SnapshotChunkAnswer>(answer.GetStatus());
 	auto status = chunk.IsOk() ? chunk.Value().status : chunk.GetStatus();
 	if (!status.IsOk()) {
 		auto is_final = status.Code() == ErrorCode::NotFound || status.Code() == ErrorCode::Degraded;
-		may_ask_again = !is_final && ++failed_count < CHUNK_ATTEMPTS_MAX;
+		failing_since = failing_since.value_or(now);
+		may_ask_again = !is_final && now - *failing_since < config.snapshot_source_patience;
 		return status;
 	}
 	auto &data = chunk.Value().data;
@@ -132,7 +130,7 @@ Result<std::string> SnapshotDownload::TakeChunk(const Result<std::string> &answe
 		                                         " of the snapshot, at most " + std::to_string(ChunkBytes()) + " at " +
 		                                         std::to_string(offset) + " were asked for");
 	}
-	failed_count = 0;
+	failing_since.reset();
 	offset += data.size();
 	crc32c = Crc32c(data, crc32c);
 	return std::move(data);

@@ -41,7 +41,7 @@ public:
 	std::string ChunkRequest() const;
 	//! The bytes that belong at the Offset() before the call; it moves behind them. After a failure MayAskAgain() tells
 	//! whether ChunkRequest() may be sent once more after a pause; if not, the transfer has failed.
-	Result<std::string> TakeChunk(const Result<std::string> &answer);
+	Result<std::string> TakeChunk(const Result<std::string> &answer, MonotonicNs now);
 	bool MayAskAgain() const {
 		return may_ask_again;
 	}
@@ -76,8 +76,8 @@ private:
 	wire::SnapshotOpenAnswer image;
 	uint64_t offset = 0;
 	uint32_t crc32c = 0;
-	//! Answers to the present chunk that were of no use.
-	unsigned failed_count = 0;
+	//! When the first answer to the present chunk came that was of no use.
+	std::optional<MonotonicNs> failing_since;
 	bool may_ask_again = false;
 };
 

@@ -225,7 +225,8 @@ Status SnapshotFetcher::FetchInto(const std::string &peer, SnapshotDownload &dow
 		if (ShouldQuit()) {
 			return Status(ErrorCode::Unavailable, "the node is stopping");
 		}
-		auto data = download.TakeChunk(CallAndWait(peer, wire::METHOD_SNAPSHOT_CHUNK, download.ChunkRequest()));
+		auto answer = CallAndWait(peer, wire::METHOD_SNAPSHOT_CHUNK, download.ChunkRequest());
+		auto data = download.TakeChunk(answer, clock.Now());
 		if (!data.IsOk()) {
 			if (!download.MayAskAgain() || !Sleep(RETRY_PAUSE)) {
 				return data.GetStatus();

@@ -66,12 +66,12 @@ TEST_CASE("an image arrives whole, chunk by chunk, though calls are lost and ask
 	for (int round = 0; !download.IsComplete(); round++) {
 		REQUIRE(round < 1000);
 		if (round % 2 == 0) {
-			REQUIRE(!download.TakeChunk(Status(ErrorCode::DeadlineExceeded, "lost")).IsOk());
+			REQUIRE(!download.TakeChunk(Status(ErrorCode::DeadlineExceeded, "lost"), 0).IsOk());
 			REQUIRE(download.MayAskAgain());
 			continue;
 		}
 		REQUIRE(download.Offset() == file.size());
-		auto data = download.TakeChunk(f.Chunk(download));
+		auto data = download.TakeChunk(f.Chunk(download), 0);
 		REQUIRE(data.IsOk());
 		file += data.Value();
 	}
@@ -91,7 +91,7 @@ TEST_CASE("an image is the state of its opening, also when the source goes on an
 	for (raft::LogIndex index = 21; !download.IsComplete(); index++) {
 		f.Add(index);
 		REQUIRE(f.machine.Checkpoint().IsOk());
-		auto data = download.TakeChunk(f.Chunk(download));
+		auto data = download.TakeChunk(f.Chunk(download), 0);
 		REQUIRE(data.IsOk());
 		file += data.Value();
 	}
@@ -147,29 +147,34 @@ TEST_CASE("a bent or misplaced chunk is not taken") {
 	auto first = f.Chunk(download).Value();
 	auto bent = first;
 	bent.back() = static_cast<char>(bent.back() ^ 1);
-	CHECK(download.TakeChunk(bent).GetStatus().Code() == ErrorCode::Corruption);
+	CHECK(download.TakeChunk(bent, 0).GetStatus().Code() == ErrorCode::Corruption);
 	CHECK(download.MayAskAgain());
-	REQUIRE(download.TakeChunk(first).IsOk());
+	REQUIRE(download.TakeChunk(first, 0).IsOk());
 	// The same answer once more belongs to another offset.
-	CHECK(download.TakeChunk(first).GetStatus().Code() == ErrorCode::Corruption);
+	CHECK(download.TakeChunk(first, 0).GetStatus().Code() == ErrorCode::Corruption);
 	CHECK(!download.MayAskAgain());
 	CHECK(download.Offset() == 10);
 }
 
-TEST_CASE("a transfer ends when the image is not there any more, and after too many useless answers") {
+TEST_CASE("a transfer ends when the image is not there any more, and after useless answers for too long") {
 	Fixture f;
 	auto download = f.Download();
 	REQUIRE(download.TakeOpen(f.Open(download)).IsOk());
 	f.shelf.CloseIdle(1001);
-	CHECK(download.TakeChunk(f.Chunk(download)).GetStatus().Code() == ErrorCode::NotFound);
+	CHECK(download.TakeChunk(f.Chunk(download), 0).GetStatus().Code() == ErrorCode::NotFound);
 	CHECK(!download.MayAskAgain());
 	auto patient = f.Download();
 	REQUIRE(patient.TakeOpen(f.Open(patient)).IsOk());
-	int asked = 1;
-	while (!patient.TakeChunk(Status(ErrorCode::Unavailable, "no")).IsOk() && patient.MayAskAgain()) {
-		asked++;
-	}
-	CHECK(asked == 100);
+	auto ask = [&](MonotonicNs now) {
+		return patient.TakeChunk(Status(ErrorCode::Unavailable, "no"), now).IsOk() || patient.MayAskAgain();
+	};
+	auto patience = f.config.snapshot_source_patience;
+	CHECK(ask(7));
+	CHECK(ask(7 + patience - 1));
+	REQUIRE(patient.TakeChunk(f.Chunk(patient), 7 + patience).IsOk());
+	CHECK(ask(8 + patience)); // a chunk that came makes it patient again
+	CHECK(ask(7 + 2 * patience));
+	CHECK(!ask(8 + 2 * patience));
 }
 
 TEST_CASE("the log behind an open image is kept until it is idle or closed, but not for a backup") {
@@ -182,7 +187,7 @@ TEST_CASE("the log behind an open image is kept until it is idle or closed, but 
 	REQUIRE(download.TakeOpen(f.Open(download)).IsOk());
 	CHECK(f.shelf.HeldIndex(raft::ROOT_GROUP) == 20);
 	// A chunk keeps it open.
-	REQUIRE(download.TakeChunk(f.Chunk(download, 90)).IsOk());
+	REQUIRE(download.TakeChunk(f.Chunk(download, 90), 0).IsOk());
 	f.shelf.CloseIdle(1050);
 	CHECK(f.shelf.HeldIndex(raft::ROOT_GROUP) == 20);
 	f.shelf.Close(download.Image().image);
@@ -219,15 +224,15 @@ TEST_CASE("two receivers share one image, which stays until both have it") {
 	CHECK(third.Image().image != first.Image().image);
 	CHECK(f.machine.RetainedSnapshots().size() == 2);
 	while (!first.IsComplete()) {
-		REQUIRE(first.TakeChunk(f.Chunk(first)).IsOk());
+		REQUIRE(first.TakeChunk(f.Chunk(first), 0).IsOk());
 	}
 	CHECK(f.machine.RetainedSnapshots().size() == 2);
 	while (!second.IsComplete()) {
-		REQUIRE(second.TakeChunk(Encode(f.shelf.Chunk(second.ChunkRequest(), "c", 50))).IsOk());
+		REQUIRE(second.TakeChunk(Encode(f.shelf.Chunk(second.ChunkRequest(), "c", 50)), 0).IsOk());
 	}
 	CHECK(f.machine.RetainedSnapshots().size() == 1);
 	f.shelf.CloseIdle(151);
-	CHECK(second.TakeChunk(f.Chunk(second)).GetStatus().Code() == ErrorCode::NotFound);
+	CHECK(second.TakeChunk(f.Chunk(second), 0).GetStatus().Code() == ErrorCode::NotFound);
 	CHECK(f.shelf.Transfers(151).size() == 1);
 }
 
@@ -238,7 +243,7 @@ TEST_CASE("after a restart of the source the transfer goes on in the same image,
 	CHECK(!download.IsResumed());
 	std::string file;
 	for (int i = 0; i < 3; i++) {
-		file += download.TakeChunk(f.Chunk(download)).Value();
+		file += download.TakeChunk(f.Chunk(download), 0).Value();
 	}
 	f.Add(21);
 	REQUIRE(f.machine.Checkpoint().IsOk());
@@ -248,7 +253,7 @@ TEST_CASE("after a restart of the source the transfer goes on in the same image,
 	CHECK(reborn.HeldIndex(raft::ROOT_GROUP) == 20);
 	SUBCASE("the receiver lives") {
 		while (!download.IsComplete()) {
-			file += download.TakeChunk(Encode(reborn.Chunk(download.ChunkRequest(), "b", 1))).Value();
+			file += download.TakeChunk(Encode(reborn.Chunk(download.ChunkRequest(), "b", 1)), 0).Value();
 		}
 		CHECK(test::ListState::Decode(file).Value().values.size() == 20);
 		// Nobody needs it in a third life.
@@ -262,7 +267,7 @@ TEST_CASE("after a restart of the source the transfer goes on in the same image,
 		CHECK(again.IsResumed());
 		CHECK(again.Offset() == 30);
 		while (!again.IsComplete()) {
-			file += again.TakeChunk(Encode(reborn.Chunk(again.ChunkRequest(), "b", 1))).Value();
+			file += again.TakeChunk(Encode(reborn.Chunk(again.ChunkRequest(), "b", 1)), 0).Value();
 		}
 		CHECK(test::ListState::Decode(file).Value().values.size() == 20);
 		CHECK(again.Part().crc32c == Crc32c(file));
@@ -290,7 +295,7 @@ TEST_CASE("a peer that gives one id to two images is not resumed from") {
 	Fixture f;
 	auto download = f.Download();
 	REQUIRE(download.TakeOpen(f.Open(download)).IsOk());
-	REQUIRE(download.TakeChunk(f.Chunk(download)).IsOk());
+	REQUIRE(download.TakeChunk(f.Chunk(download), 0).IsOk());
 	auto part = download.Part();
 	part.image.bytes++;
 	SnapshotDownload again(f.config, raft::ROOT_GROUP, 1, "a", part);
@@ -302,13 +307,13 @@ TEST_CASE("a server may answer less than was asked for, not nothing and not more
 	Fixture f;
 	auto download = f.Download();
 	REQUIRE(download.TakeOpen(f.Open(download)).IsOk());
-	auto piece = download.TakeChunk(Encode(f.shelf.Chunk(download.ChunkRequest(), "b", 0, 3)));
+	auto piece = download.TakeChunk(Encode(f.shelf.Chunk(download.ChunkRequest(), "b", 0, 3)), 0);
 	REQUIRE(piece.IsOk());
 	CHECK(piece.Value().size() == 3);
 	CHECK(download.Offset() == 3);
 	wire::SnapshotChunkAnswer empty;
 	empty.offset = 3;
-	CHECK(download.TakeChunk(Encode(empty)).GetStatus().Code() == ErrorCode::Corruption);
+	CHECK(download.TakeChunk(Encode(empty), 0).GetStatus().Code() == ErrorCode::Corruption);
 	CHECK(download.Offset() == 3);
 }
 
@@ -316,7 +321,7 @@ TEST_CASE("the record of a part does not bear a bent or a missing byte") {
 	Fixture f;
 	auto download = f.Download();
 	REQUIRE(download.TakeOpen(f.Open(download)).IsOk());
-	REQUIRE(download.TakeChunk(f.Chunk(download)).IsOk());
+	REQUIRE(download.TakeChunk(f.Chunk(download), 0).IsOk());
 	auto record = Encode(download.Part());
 	auto read = DecodeSnapshotPart(record);
 	REQUIRE(read.IsOk());
@@ -362,7 +367,7 @@ TEST_CASE("what came survives the receiver's process as far as its record counts
 	REQUIRE(download.TakeOpen(f.Open(download)).IsOk());
 	std::string file;
 	auto take = [&](IncomingFile &incoming, MonotonicNs now) {
-		auto data = download.TakeChunk(f.Chunk(download));
+		auto data = download.TakeChunk(f.Chunk(download), 0);
 		REQUIRE(data.IsOk());
 		file += data.Value();
 		REQUIRE(incoming.Write(data.Value(), download.Part(), now).IsOk());
