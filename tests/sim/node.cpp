@@ -179,7 +179,7 @@ void SimNode::HandleEvent(const SimEvent &event) {
 	case EventKind::SnapshotTimeout:
 	case EventKind::SnapshotRetry:
 	case EventKind::SnapshotGiveUp:
-		snapshots.Handle(event);
+		snapshots.Handle(event, clock.Local(world.queue.Now()));
 		return;
 	case EventKind::SnapshotDurable:
 		FinishSnapshot();

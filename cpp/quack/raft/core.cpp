@@ -157,6 +157,7 @@ void Core::TickLeader() {
 		heartbeat_due = now + config.heartbeat_interval;
 		BroadcastHeartbeats();
 		HandOverWhenDiskHangs();
+		HandOverAsLastResort();
 		if (transfer_target != NO_NODE) {
 			ContinueTransfer();
 		}

@@ -183,6 +183,7 @@ private:
 	void AnswerTransferAfterwards();
 	NodeId BestSuccessor(bool caught_up_only) const;
 	void HandOverWhenDiskHangs();
+	void HandOverAsLastResort();
 	void ContinueTransfer();
 	void EndTransfer(TransferResult::Outcome outcome);
 

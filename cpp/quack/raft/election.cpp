@@ -45,7 +45,7 @@ void Core::LeaveLeadership() {
 bool Core::CanCampaign() const {
 	bool is_voter = std::any_of(memberships.begin(), memberships.end(),
 	                            [&](const MembershipAt &item) { return IsVoter(item.membership, config.self); });
-	return is_voter && config.election_priority > 0 && !installing_snapshot;
+	return is_voter && !installing_snapshot;
 }
 
 //! Vote requests are refused for an election timeout after hearing a leader (dissertation §4.2.3, §6.4.1).
@@ -54,6 +54,11 @@ bool Core::PromiseHolds() const {
 }
 
 void Core::ResetElectionTimer() {
+	if (config.election_priority == 0) {
+		auto spread = static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(config.election_timeout)));
+		election_deadline = now + LAST_RESORT_TIMEOUTS * config.election_timeout + spread;
+		return;
+	}
 	// Priority works inside [election_timeout, 2 * election_timeout): 100 draws from the first half, more from a
 	// smaller part of it, less from a later half, down to the second one.
 	auto priority = static_cast<MonotonicNs>(std::min<uint32_t>(config.election_priority, 1000));
@@ -94,6 +99,9 @@ void Core::Campaign(bool force) {
 		return;
 	}
 	if (force) {
+		if (config.election_priority == 0) {
+			return; // it leads only when nobody else can
+		}
 		StartVote(true);
 	} else if (!PromiseHolds()) {
 		StartPreVote();

@@ -76,8 +76,8 @@ struct PeerUnreachableEvent {
 	NodeId peer = NO_NODE;
 };
 
-//! Campaign now (tests, and an operator's wish); still honours pre-vote. Ignored when this node is no voter, has
-//! priority 0, is installing a snapshot, or heard a leader within the last election timeout: its own vote is promised
+//! Campaign now (tests, and an operator's wish); still honours pre-vote. Ignored when this node is no voter,
+//! is installing a snapshot, or heard a leader within the last election timeout: its own vote is promised
 //! to that leader's lease (use TransferLeadership). A restarted node counts as having heard one at its start.
 struct CampaignEvent {};
 

@@ -110,6 +110,16 @@ void Core::HandOverWhenDiskHangs() {
 	}
 }
 
+//! It leads because nobody else could be elected; now somebody can.
+void Core::HandOverAsLastResort() {
+	if (config.election_priority == 0 && transfer_target == NO_NODE) {
+		auto successor = BestSuccessor(true);
+		if (successor != NO_NODE) {
+			TransferLeadership(successor, 0);
+		}
+	}
+}
+
 //! Repeated with every heartbeat, because TimeoutNow may get lost.
 void Core::ContinueTransfer() {
 	auto peer = FindProgress(transfer_target);

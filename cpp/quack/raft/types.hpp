@@ -84,6 +84,9 @@ struct SnapshotMeta {
 enum class Role : uint8_t { Follower = 0, PreCandidate = 1, Candidate = 2, Leader = 3, Learner = 4 };
 
 //! Static settings of one core. Durations in nanoseconds of the monotonic clock.
+//! A node of election priority 0 campaigns after so many election timeouts without a leader.
+constexpr MonotonicNs LAST_RESORT_TIMEOUTS = 10;
+
 struct Config {
 	NodeId self = NO_NODE;
 	GroupId group = ROOT_GROUP;
@@ -96,8 +99,9 @@ struct Config {
 	uint32_t clock_drift_ppm = 10000;
 	//! Serve reads under the leader lease without a ReadIndex round. Needs check-quorum, which is always on.
 	bool lease_reads = true;
-	//! Higher campaigns earlier, within the same window; counted up to 1000; 0 never campaigns and is never a
-	//! successor. Told to the leader in heartbeat responses, which ranks successors by it.
+	//! Higher campaigns earlier, within the same window; counted up to 1000; 0 is never a successor, and
+	//! leads only when nobody else can: it campaigns after LAST_RESORT_TIMEOUTS without a leader, and hands over to the
+	//! first other voter that is caught up. Told to the leader in heartbeat responses, which ranks successors by it.
 	uint32_t election_priority = 100;
 	//! Limits of one append message and of what may be in flight to one follower.
 	size_t append_bytes_max = 1024 * 1024;
