@@ -99,9 +99,10 @@ format: deps ## Rewrite the sources in the project's format
 demo: build ## Three voters, real data, a killed leader: KILLS=1 ROWS=336776
 	@$(PY) tests/e2e/demo.py --kills $(KILLS) --rows $(ROWS)
 
-sim: build/.deps ## Deterministic simulation of the consensus core, its log and its snapshots: SEEDS=1000 FIRST_SEED=1
+sim: build/.deps ## Deterministic simulation of the consensus core, its log, its snapshots, and of groups: SEEDS=1000 FIRST_SEED=1
 	@cmake -S . -B build/sim -G Ninja -DQUACK_BUILD_EXTENSION=OFF >/dev/null
-	@cmake --build build/sim -j $(JOBS) --target quack_sim >/dev/null
+	@cmake --build build/sim -j $(JOBS) --target quack_sim quack_group_sim >/dev/null
+	@build/sim/tests/sim/quack_group_sim --seeds $(SEEDS) --first-seed $(FIRST_SEED) --canaries
 	@build/sim/tests/sim/quack_sim --seeds $(SEEDS) --first-seed $(FIRST_SEED) --canaries
 
 tla: SIZE = small

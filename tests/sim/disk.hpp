@@ -151,6 +151,8 @@ private:
 	bool IsUnsynced(const storage::ScannedRecord &record) const;
 	//! Its segment may have been released.
 	bool IsThere(const Spot &spot) const;
+	//! Nothing of the segment is live: its removal may be half done, and recovery passes over it.
+	bool IsInDeadSegment(const Spot &spot) const;
 	LogImage DurableImage() const;
 	void Open();
 	//! Reopens after a crash.

@@ -61,9 +61,11 @@ public:
 				bytes.replace(BlockOffset(block), BLOCK, content);
 			}
 		}
-		auto status = journal.Flush(
-		    [this](void *out, size_t size, uint64_t offset) { memcpy(out, bytes.data() + offset, size); },
-		    [this](const std::string &block, uint64_t offset) { bytes.replace(offset, block.size(), block); });
+		auto status =
+		    journal.Flush([this](void *out, size_t size, uint64_t offset) { memcpy(out, bytes.data() + offset, size); },
+			              [this](const std::string &block, uint64_t offset) {
+			                  bytes.replace(offset, block.size(), block);
+		                  });
 		REQUIRE(status.IsOk());
 	}
 	void Tear(size_t block) {
