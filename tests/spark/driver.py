@@ -1,7 +1,8 @@
 """A driver in a process of its own, for tests that kill it: python driver.py FILE.
 
-The file is JSON: options of the write, save mode, first and last id, and how long each of the
-three tasks takes in milliseconds. Says "started" on standard output when the job begins.
+The file is JSON. For a batch write: options of the write, save mode, first and last id, and how
+long each of the three tasks takes in milliseconds. For a stream: options of the write, the source
+and checkpoint folders, one source file per micro-batch. Says "started" when the job begins.
 """
 
 from __future__ import annotations
@@ -14,11 +15,7 @@ import time
 import quack.spark
 
 
-def main() -> int:
-    given = json.loads(pathlib.Path(sys.argv[1]).read_text())
-    spark = quack.spark.start_session(
-        "local[2,3]", spark__ui__enabled="false", spark__sql__shuffle__partitions="2"
-    )
+def write_batch(spark, given) -> None:
     pause_s = given["task_ms"] / 1000
 
     def slow(batches):
@@ -29,6 +26,30 @@ def main() -> int:
     frame = spark.range(given["first"], given["last"], 1, 3).mapInArrow(slow, "id bigint")
     print("started", flush=True)
     frame.write.format("quack").options(**given["options"]).mode(given["save_mode"]).save()
+
+
+def write_stream(spark, given) -> None:
+    source = spark.readStream.schema("id bigint, k int").option("maxFilesPerTrigger", 1)
+    stream = source.json(given["source"]).writeStream.format("quack").options(**given["options"])
+    query = (
+        stream.option("checkpointLocation", given["checkpoint"]).trigger(availableNow=True).start()
+    )
+    print("started", flush=True)
+    query.awaitTermination()
+
+
+def main() -> int:
+    given = json.loads(pathlib.Path(sys.argv[1]).read_text())
+    settings = {
+        "spark__ui__enabled": "false",
+        "spark__sql__shuffle__partitions": "2",
+        **given.get("settings", {}),
+    }
+    spark = quack.spark.start_session(given.get("master", "local[2,3]"), **settings)
+    if "source" in given:
+        write_stream(spark, given)
+    else:
+        write_batch(spark, given)
     print("done", flush=True)
     return 0
 

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import pathlib
 import pickle
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 
 import duckdb
 import pyarrow as pa
 import pytest
+from killing import Driver, wait_for
 
 from quack.errors import SparkError
 from quack.spark.source import QuackDataSource
@@ -30,7 +28,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore::ResourceW
 IS_MATRIX = "QUACK_SPARK_ROUNDS" in os.environ
 ROUNDS = int(os.environ.get("QUACK_SPARK_ROUNDS", "1"))
 SEED = int(os.environ.get("QUACK_SPARK_SEED", "1"))
-ROOT = pathlib.Path(__file__).parents[2]
 KINDS = ("append", "overwrite", "upsert")
 #: Of faults that take long, one kind each is enough outside of the matrix.
 SLOW_KINDS = {"job": KINDS, "quorum": KINDS, "driver": KINDS, "worker": KINDS}
@@ -41,7 +38,6 @@ if not IS_MATRIX:
         "driver": ["overwrite"],
         "worker": ["append"],
     }
-WAIT_S = 120
 
 OLD = [(i, "old") for i in range(100)]
 ROWS = 3000
@@ -83,13 +79,6 @@ def save(spark, options, kind: str, table: str, frame=None, **more: str) -> None
 
 def content(sql, table: str) -> list[tuple[int, str]]:
     return sorted(sql(f"FROM {table}"))
-
-
-def wait_for(what: str, condition) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @contextlib.contextmanager
@@ -189,38 +178,6 @@ def content_or_none(cluster, table: str) -> list[tuple[int, str]] | None:
     return rows
 
 
-class Driver:
-    """A driver process with everything that it starts, which can be killed as a whole."""
-
-    def __init__(self, folder: pathlib.Path, given: dict[str, object]) -> None:
-        file = folder / "job.json"
-        file.write_text(json.dumps(given))
-        self.output = folder / "driver.out"
-        with self.output.open("wb") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, str(ROOT / "tests" / "spark" / "driver.py"), str(file)],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": str(ROOT / "python"),
-                    "PYSPARK_PYTHON": sys.executable,
-                },
-                start_new_session=True,
-            )
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def has_said(self, word: str) -> bool:
-        said = word in self.output.read_text(errors="replace").split()
-        assert said or self.process.poll() is None, self.output.read_text(errors="replace")[-3000:]
-        return said
-
-
 @pytest.mark.parametrize("number", range(ROUNDS))
 @pytest.mark.parametrize("kind", SLOW_KINDS["driver"])
 def test_the_driver_dies_and_the_job_is_run_again(spark, sql, options, table, folder, kind, number):
@@ -270,7 +227,6 @@ def test_workers_are_killed(spark, sql, options, table, folder, kind, number):
 
     def die_once(batches):
         import os
-        import signal
 
         from pyspark import TaskContext
 
@@ -286,4 +242,60 @@ def test_workers_are_killed(spark, sql, options, table, folder, kind, number):
     frame = spark.range(start, start + ROWS, 1, 3).mapInArrow(die_once, "id bigint")
     save(spark, options, kind, table, frame)
     assert marker.exists()
+    assert content(sql, table) == expected(kind)
+
+
+def executors_of(driver: Driver) -> list[int]:
+    """Process ids of the executors that a driver started."""
+    found = []
+    for folder in pathlib.Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            words = (folder / "cmdline").read_bytes()
+            group = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[2])
+            if (
+                group == driver.process.pid
+                and b"CoarseGrainedExecutorBackend" in words
+                and b"java" in words.split(b"\0")[0]
+            ):
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+@pytest.mark.skipif(not IS_MATRIX, reason="part of make spark-matrix: three JVMs on their own")
+@pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_executors_are_killed(sql, options, table, folder, kind, number):
+    """Two executors as processes, tasks run twice by speculation, one executor is killed."""
+    prepare(sql, table)
+    start = first_id(kind)
+    job = f"job-{table}"
+    given = {
+        "master": "local-cluster[2,1,768]",
+        "settings": {
+            "spark__executor__memory": "512m",
+            "spark__speculation": "true",
+            "spark__speculation__multiplier": "1.01",
+            "spark__speculation__quantile": "0.1",
+            "spark__speculation__minTaskRuntime": "10ms",
+            "spark__speculation__interval": "50ms",
+        },
+        "options": {**options, **write_options(kind, table=table, job_id=job)},
+        "save_mode": save_mode(kind),
+        "first": start,
+        "last": start + ROWS,
+        "task_ms": 1500,
+    }
+    dice = random.Random(f"{SEED} executor {kind} {number}")
+    driver = Driver(folder, given)
+    try:
+        wait_for("the driver starts", lambda: driver.has_said("started"))
+        wait_for("the job stages", lambda: has_staging(sql, job) and executors_of(driver))
+        time.sleep(dice.uniform(1, 4))
+        executors = executors_of(driver)
+        assert len(executors) == 2, driver.text()[-3000:]
+        os.kill(dice.choice(executors), signal.SIGKILL)
+        wait_for("the driver ends", lambda: driver.process.poll() is not None)
+        assert driver.process.returncode == 0, driver.text()[-3000:]
+    finally:
+        driver.kill()
     assert content(sql, table) == expected(kind)

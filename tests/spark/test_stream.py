@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import random
+import time
 
 import pyarrow as pa
 import pytest
+from killing import Driver, wait_for
 from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 
@@ -16,6 +20,7 @@ from quack.spark.source import QuackDataSource
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 WAIT_S = 120
+KILLS = 5 if "QUACK_SPARK_ROUNDS" in os.environ else 1
 
 
 def put(folder, name: str, first: int, count: int) -> None:
@@ -149,6 +154,44 @@ def test_values_that_do_not_fit_stop_the_stream(spark, sql, options, table, plac
     sql(f"DELETE FROM {table} WHERE id = 13")
     run(spark, options, source, checkpoint, table=table)
     assert sql(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(20, 20)]
+
+
+def test_a_stream_whose_driver_dies_again_and_again(spark, sql, options, table, places, folder):
+    """Each driver is killed with all its processes at a drawn moment; the last one may end."""
+    source, checkpoint = places
+    sql(f"CREATE TABLE {table} (id BIGINT, k INTEGER)")
+    files = 6 * KILLS
+    for number in range(files):
+        put(source, f"f{number:03d}", number * 100, 100)
+    given = {
+        "options": {**options, "table": table},
+        "source": str(source),
+        "checkpoint": str(checkpoint),
+    }
+    dice = random.Random(os.environ.get("QUACK_SPARK_SEED", "1"))
+    for _ in range(KILLS):
+        before = sql(f"SELECT count(*) FROM {table}")
+        driver = Driver(folder, given)
+        try:
+            wait_for("the stream starts", lambda driver=driver: driver.has_said("started"))
+            wait_for(
+                "a batch is committed",
+                lambda driver=driver, before=before: (
+                    driver.process.poll() is not None
+                    or sql(f"SELECT count(*) FROM {table}") != before
+                ),
+            )
+            time.sleep(dice.uniform(0, 2))
+        finally:
+            driver.kill()
+        (count, distinct) = sql(f"SELECT count(*), count(DISTINCT id) FROM {table}")[0]
+        assert count == distinct
+        assert count % 100 == 0
+    run(spark, options, source, checkpoint, table=table)
+    total = files * 100
+    assert sql(f"SELECT count(*), count(DISTINCT id), max(id) FROM {table}") == [
+        (total, total, total - 1)
+    ]
 
 
 class FakeContext:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as f
 
 from quack.cli.main import main
 from quack.errors import SparkError
+from quack.spark import ledger
 from quack.spark.connection import connection_slot
 from quack.spark.source import QuackDataSource
 
@@ -329,6 +330,33 @@ def test_two_drivers_with_one_job_id(spark, sql, options, table):
     assert staging(sql) == []
 
 
+@pytest.mark.parametrize("kind", ["overwrite", "upsert"])
+def test_writes_at_the_same_time_come_one_after_the_other(spark, sql, options, table, kind):
+    """On an empty table without keys they have no row in common, and must not both count as first."""
+    sql(f"CREATE TABLE {table} (id BIGINT)")
+    more = {"mode": "upsert", "key": "id"} if kind == "upsert" else {}
+    runs = [
+        writer_of(options, spark.range(1).schema, kind == "overwrite", table=table, **more)
+        for _ in range(4)
+    ]
+    messages = [[run.write(batches(0, 500))] for run in runs]
+    failures = []
+
+    def commit(number: int) -> None:
+        try:
+            runs[number].commit(messages[number])
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=commit, args=(number,)) for number in range(len(runs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert sql(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(500, 500)]
+
+
 def test_rows_that_vanished_from_staging_are_not_committed_in_part(spark, sql, options, table):
     sql(f"CREATE TABLE {table} (id BIGINT)")
     writer = writer_of(options, spark.range(1).schema, table=table)
@@ -358,6 +386,21 @@ def test_staging_of_dead_jobs_is_swept(spark, sql, options, table):
     assert sql(f"FROM {table}") == [(0,)]
     alive.abort([])
     assert staging(sql) == []
+
+
+def test_the_ledger_forgets_jobs_without_a_name(spark, sql, options, table, spark_cluster):
+    save(spark.range(1), options, table=table, create_table="true")
+    save(spark.range(1), options, table=table, job_id=f"named-{table}")
+    mine = "SELECT count(*) FROM quack_spark.jobs WHERE target = ?"
+    assert sql(mine, f"main.{table}") == [(2,)]
+    session = spark_cluster.connect(consistency="linearizable")
+    ledger.sweep(session, 3600)
+    assert sql(mine, f"main.{table}") == [(2,)]
+    ledger.sweep(session, 0)
+    session.close()
+    assert sql("SELECT job_id FROM quack_spark.jobs WHERE target = ?", f"main.{table}") == [
+        (f"named-{table}",)
+    ]
 
 
 def test_places_are_limited():

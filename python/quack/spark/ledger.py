@@ -1,8 +1,8 @@
 """What the connector keeps in the cluster: staged rows, and the ledger of what was committed.
 
 Schema ``quack_spark`` has `jobs` (one row per committed batch write), `streams` (the last committed
-micro-batch of each query and target), `staging` (which staging tables there are) and the staging
-tables themselves. See DESIGN.md.
+micro-batch of each query and target), `staging` (which staging tables there are), `targets` (one
+row per overwritten or upserted table) and the staging tables themselves. See DESIGN.md.
 """
 
 from __future__ import annotations
@@ -22,21 +22,27 @@ from quack.spark.options import quoted, text
 __all__ = [
     "ATTEMPT",
     "SCHEMA",
+    "UNNAMED",
     "Job",
     "create_staging",
     "drop_staging",
     "find_job",
     "last_batch",
+    "note_target",
     "overview",
     "prepare",
     "staging_name",
     "sweep",
+    "take_turn",
     "transaction",
+    "unnamed_job",
 ]
 
 SCHEMA = "cp.quack_spark"
 #: Column of a staging table that says which attempt of which task staged a row.
 ATTEMPT = "__quack_attempt"
+#: How ids of jobs begin that the user did not name.
+UNNAMED = "unnamed-"
 _STAGED_AT = "__quack_staged_at"
 _RETRIED = ("conflict", "schema_changed", "already_exists")
 _ROUNDS = 10
@@ -49,6 +55,7 @@ _DEFINITIONS = (
     "batch_id BIGINT, row_count BIGINT, committed_at TIMESTAMPTZ, PRIMARY KEY (query_id, target))",
     f"CREATE TABLE IF NOT EXISTS {SCHEMA}.staging (name VARCHAR PRIMARY KEY, job_id VARCHAR, "
     "target VARCHAR, created_at TIMESTAMPTZ)",
+    f"CREATE TABLE IF NOT EXISTS {SCHEMA}.targets (target VARCHAR PRIMARY KEY, writes BIGINT)",
 )
 
 
@@ -101,10 +108,10 @@ def prepare(session: duckdb.DuckDBPyConnection) -> None:
     """Make the schema and its tables where they are missing."""
     found = rows_of(
         session,
-        "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'cp' "
-        "AND schema_name = 'quack_spark' AND table_name IN ('jobs', 'streams', 'staging')",
+        "SELECT count(*) FROM duckdb_tables() WHERE database_name = 'cp' AND "
+        "schema_name = 'quack_spark' AND table_name IN ('jobs', 'streams', 'staging', 'targets')",
     )
-    if found == [(3,)]:
+    if found == [(len(_DEFINITIONS) - 1,)]:
         return
     for definition in _DEFINITIONS:
         transaction(session, functools.partial(_run, session, definition))
@@ -112,6 +119,20 @@ def prepare(session: duckdb.DuckDBPyConnection) -> None:
 
 def _run(session: duckdb.DuckDBPyConnection, sql: str) -> None:
     rows_of(session, sql)
+
+
+def note_target(session: duckdb.DuckDBPyConnection, target: str) -> None:
+    """Make the row that `take_turn` changes, once per target."""
+    rows_of(session, f"INSERT INTO {SCHEMA}.targets VALUES (?, 0) ON CONFLICT DO NOTHING", target)
+
+
+def take_turn(session: duckdb.DuckDBPyConnection, target: str) -> None:
+    """Let the open transaction conflict with every other one that does this for the target.
+
+    Two that overwrite an empty table, or upsert the same new key, would change no common row, and
+    both would commit.
+    """
+    rows_of(session, f"UPDATE {SCHEMA}.targets SET writes = writes + 1 WHERE target = ?", target)
 
 
 def find_job(session: duckdb.DuckDBPyConnection, job_id: str) -> Job | None:
@@ -133,6 +154,11 @@ def last_batch(session: duckdb.DuckDBPyConnection, query_id: str, target: str) -
         target,
     )
     return int(rows[0][0]) if rows else None
+
+
+def unnamed_job() -> str:
+    """Return the id of a job to which the user gave none; nobody can run it again by name."""
+    return UNNAMED + uuid.uuid4().hex
 
 
 def staging_name(job_id: str) -> str:
@@ -199,6 +225,7 @@ def sweep(session: duckdb.DuckDBPyConnection, ttl_s: float) -> list[str]:
     Staging of a job that the ledger has, by whichever run, is of no use any more and goes at once;
     other staging after ``ttl_s`` seconds. Of the staging of streams, rows of that age go, and the
     table itself when it is empty and that old: a stream makes it again with its next micro-batch.
+    The ledger forgets jobs of that age whose user gave them no name; named ones stay.
 
     Returns:
         Names of the tables that were removed.
@@ -227,6 +254,11 @@ def sweep(session: duckdb.DuckDBPyConnection, ttl_s: float) -> list[str]:
         if is_old and rows_of(session, f"SELECT count(*) FROM {table}") == [(0,)]:
             drop_staging(session, name)
             removed.append(name)
+    rows_of(
+        session,
+        f"DELETE FROM {SCHEMA}.jobs WHERE starts_with(job_id, ?) AND committed_at < {old}",
+        UNNAMED,
+    )
     return removed
 
 

@@ -274,6 +274,8 @@ class QuackOptions(BaseModel):
         for name in ("group", "shard_key"):
             if getattr(self, name) is not None and not self.create_table:
                 problems.append(f"option {name} is for create_table=true; use ALTER TABLE else")
+        if self.job_id is not None and self.job_id.startswith("unnamed-"):
+            problems.append("option job_id: names that begin with unnamed- are reserved")
         if self.group is not None and self.shard_key is not None:
             problems.append("options group and shard_key: give one of them")
         if problems:

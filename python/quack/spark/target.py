@@ -73,6 +73,7 @@ class Target:
                 )
         except duckdb.Error as error:
             raise explained(f"cannot write to table {table}", error, options) from None
+        ledger.note_target(session, str(table).lower())
         names = {name.lower(): name for name, _ in columns}
         key = options.key if options.mode == "upsert" and options.key else ()
         missing = [name for name in options.key or () if name.lower() not in names]
@@ -82,6 +83,11 @@ class Target:
                 + ", ".join(names.values())
             )
         return cls(table, columns, create_sql, tuple(names[name.lower()] for name in key))
+
+    @property
+    def name(self) -> str:
+        """The table's name for the ledger: names of DuckDB have no case."""
+        return str(self.table).lower()
 
     def names_sql(self, prefix: str = "") -> str:
         """Return the written columns for a statement."""
@@ -102,6 +108,8 @@ class Target:
             duckdb.Error: the table refuses the rows, or the cluster fails.
 
         """
+        if overwrite or self.key:
+            ledger.take_turn(session, self.name)
         created = False
         if self.create_sql is not None:
             created = not ledger.rows_of(

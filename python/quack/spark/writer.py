@@ -181,6 +181,14 @@ def _check_counts(
         )
 
 
+def _sweep(session: duckdb.DuckDBPyConnection, options: QuackOptions) -> None:
+    try:
+        ledger.sweep(session, options.staging_ttl_s)
+    except duckdb.Error as error:
+        # Two jobs may sweep the same table; a later one tries again.
+        print(explained("staging of dead jobs stays for now", error, options), file=sys.stderr)
+
+
 class BatchWriter(DataSourceArrowWriter):
     """One batch write, named by its job id. Made on the driver, copied to tasks and to commit.
 
@@ -193,7 +201,7 @@ class BatchWriter(DataSourceArrowWriter):
         options.check_write(overwrite=overwrite)
         self._options = options
         self._overwrite = overwrite
-        self._job_id = options.job_id or uuid.uuid4().hex
+        self._job_id = options.job_id or ledger.unnamed_job()
         self._mode = "overwrite" if overwrite else options.mode
         with attached(options, consistency="linearizable") as session:
             try:
@@ -203,14 +211,14 @@ class BatchWriter(DataSourceArrowWriter):
                 if done is not None:
                     self._check_same(done)
                 self._target = Target.examine(session, options, schema, overwrite=overwrite)
-                ledger.sweep(session, options.staging_ttl_s)
+                _sweep(session, options)
                 self._staging = ledger.staging_name(self._job_id)
                 if not self._is_done:
                     ledger.create_staging(
                         session,
                         self._staging,
                         self._job_id,
-                        str(self._target.table),
+                        self._target.name,
                         self._target.columns,
                     )
             except duckdb.Error as error:
@@ -221,7 +229,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def _check_same(self, done: ledger.Job) -> None:
         expected = (str(self._options.table).lower(), self._mode)
-        if (done.target.lower(), done.mode) != expected:
+        if (done.target, done.mode) != expected:
             raise SparkError(
                 f"option job_id: {self._job_id} was used already to {done.mode} table "
                 f"{done.target}, now it is to {self._mode} table {self._options.table}; give "
@@ -280,7 +288,7 @@ class BatchWriter(DataSourceArrowWriter):
                 session,
                 f"INSERT INTO {ledger.SCHEMA}.jobs VALUES (?, ?, ?, ?, now())",
                 self._job_id,
-                str(self._target.table),
+                self._target.name,
                 self._mode,
                 rows,
             )
@@ -331,7 +339,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             try:
                 ledger.prepare(session)
                 self._target = Target.examine(session, options, schema, overwrite=overwrite)
-                name = str(self._target.table)
+                name = self._target.name
                 self._staging = ledger.stream_staging_name(name, self._target.columns)
                 ledger.create_staging(session, self._staging, "stream", name, self._target.columns)
             except duckdb.Error as error:
@@ -377,7 +385,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if not staged:
             return
         query_id = staged[0].query_id
-        name = str(self._target.table)
+        name = self._target.name
         rows = sum(one.rows for one in staged)
         attempts = [one.attempt for one in staged if one.rows]
 
