@@ -5,7 +5,7 @@ measures all of them, and the medians are compared: aim is a read within twice t
 an append ahead of JDBC. JDBC goes to a PostgreSQL 15 that is started for it, with Spark's own
 source and its defaults: `apt-get install postgresql-15 libpostgresql-jdbc-java`; without these it
 is left out and the result says so. The last line is one JSON object; the exit code is 0 when the
-aims that were measured are reached.
+aims that were measured are reached. Run it with PYTHONPATH=python.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from quack.cluster.local import LocalCluster
 
 READ_RATIO_MAX = 2.0
 JAR = pathlib.Path("/usr/share/java/postgresql.jar")
+DRIVER = {"driver": "org.postgresql.Driver"}
 POSTGRES = pathlib.Path("/usr/lib/postgresql/15/bin")
 
 
@@ -48,7 +49,8 @@ def postgres(folder: pathlib.Path) -> Iterator[str | None]:
     data.mkdir(parents=True)
     as_user = []
     if os.getuid() == 0:  # PostgreSQL refuses root
-        folder.chmod(0o755)
+        folder.chmod(0o711)
+        folder.parent.chmod(0o711)
         shutil.chown(data, "postgres")
         as_user = ["runuser", "-u", "postgres", "--"]
     settings = f"-p {port} -k {data} -c listen_addresses=127.0.0.1"
@@ -123,8 +125,12 @@ def measure(
             "quack_read": lambda number=number: look(of_quack(number)),
         }
         if jdbc:
-            actions["jdbc_append"] = lambda table=table: frame.write.jdbc(jdbc, table)
-            actions["jdbc_read"] = lambda table=table: look(spark.read.jdbc(jdbc, table))
+            actions["jdbc_append"] = lambda table=table: frame.write.jdbc(
+                jdbc, table, properties=DRIVER
+            )
+            actions["jdbc_read"] = lambda table=table: look(
+                spark.read.jdbc(jdbc, table, properties=DRIVER)
+            )
         for name, action in actions.items():
             took = seconds(action)
             if number > 0:  # the first round warms up
