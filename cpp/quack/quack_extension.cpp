@@ -5,6 +5,7 @@
 #include "quack/catalog/replicated_database.hpp"
 #include "quack/sql/client_stream.hpp"
 #include "quack/sql/functions.hpp"
+#include "quack/sql/group_functions.hpp"
 #include "quack/sql/remote_catalog.hpp"
 
 extern "C" {
@@ -15,6 +16,7 @@ DUCKDB_CPP_EXTENSION_ENTRY(quack, loader) {
 	quack::sql::RegisterClientStreamFunction(loader);
 	quack::sql::RegisterNodeFunctions(loader);
 	quack::sql::RegisterStatusFunctions(loader);
+	quack::sql::RegisterGroupFunctions(loader);
 	quack::sql::RegisterOfflineFunctions(loader);
 	quack::sql::RegisterServerSettings(loader);
 }

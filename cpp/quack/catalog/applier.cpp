@@ -9,6 +9,7 @@
 #include "duckdb/transaction/duck_transaction_manager.hpp"
 #include "quack/catalog/database_file.hpp"
 #include "quack/catalog/equality_audit.hpp"
+#include "quack/catalog/part_locks.hpp"
 #include "quack/catalog/stream_apply.hpp"
 #include "quack/common/log.hpp"
 
@@ -100,6 +101,7 @@ bool ChangesRows(const DecodedEntry &entry) {
 Status Applier::Apply(const std::vector<node::CommittedEntry> &entries) {
 	decoded.clear();
 	decoded.resize(entries.size());
+	transactions.clear();
 	rejections.clear();
 	size_t next = 0;
 	while (next < entries.size()) {
@@ -169,10 +171,23 @@ Result<size_t> Applier::ApplySome(const std::vector<node::CommittedEntry> &entri
 
 Status Applier::DecodeAt(const std::vector<node::CommittedEntry> &entries, size_t position) {
 	auto &committed = entries[position].entry;
-	if (committed.type != raft::EntryType::Normal || decoded[position]) {
+	if (committed.type != raft::EntryType::Normal || decoded[position] || transactions.count(position) != 0) {
 		return Status::Ok();
 	}
-	auto entry = DecodeEntry(*committed.payload);
+	ByteView payload(*committed.payload);
+	if (node::IsTransactionEntry(payload)) {
+		auto transaction = node::DecodeTransactionEntry(payload);
+		if (!transaction.IsOk()) {
+			return transaction.GetStatus();
+		}
+		payload = transaction.Value().body;
+		auto is_release = transaction.Value().kind == node::TransactionEntryKind::Release;
+		transactions[position] = std::move(transaction.Value());
+		if (is_release) {
+			return Status::Ok();
+		}
+	}
+	auto entry = DecodeEntry(payload);
 	if (!entry.IsOk()) {
 		return entry.GetStatus();
 	}
@@ -195,7 +210,9 @@ size_t Applier::Attempt(const std::vector<node::CommittedEntry> &entries, size_t
 			throw status;
 		}
 		auto *entry = decoded[position].get();
-		if (entry != nullptr && position > begin && MustStartTransaction(session, *entry, staged)) {
+		auto is_transaction = transactions.count(position) != 0;
+		if (position > begin &&
+		    (is_transaction || (entry != nullptr && MustStartTransaction(session, *entry, staged)))) {
 			break;
 		}
 		ApplyEntry(session, committed, position, staged);
@@ -206,7 +223,8 @@ size_t Applier::Attempt(const std::vector<node::CommittedEntry> &entries, size_t
 		}
 	}
 	for (auto &change : staged.table_changes) {
-		staged.state_rows.push_back({change.second, StateKind::TableChange, change.first, EncodeIndex(change.second)});
+		staged.state_rows.push_back(
+		    {change.second, StateKind::TableChange, TableChangeName(change.first), EncodeIndex(change.second)});
 	}
 	AppendEntryRows(session, staged.rows);
 	AppendStateRows(session, staged.state_rows);
@@ -275,17 +293,25 @@ void Applier::ApplyEntry(ApplySession &session, const node::CommittedEntry &comm
 		staged_position.membership = membership.Value();
 		staged.state_rows.push_back({entry.index, StateKind::Membership, EncodeIndex(committed.group), *entry.payload});
 	}
-	if (entry.type == raft::EntryType::Normal) {
+	if (entry.type == raft::EntryType::Normal && transactions.count(position) != 0) {
+		ApplyTransaction(session, committed, position, staged);
+	} else if (entry.type == raft::EntryType::Normal) {
 		ApplyNormal(session, committed, position, staged);
 	}
+}
+
+//! The first entry under an id in a group counts.
+bool Applier::IsRepeated(const node::CommittedEntry &committed, const RequestId &id, const Staged &staged) const {
+	return core.state.outcomes.Find(id, committed.group, committed.entry.index) != nullptr ||
+	       staged.by_request.count({committed.group, id}) != 0;
 }
 
 void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &committed, size_t position,
                           Staged &staged) {
 	auto &entry = *decoded[position];
 	auto &id = entry.header.request_id;
-	if (core.state.outcomes.Find(id) != nullptr || staged.by_request.count(id) != 0) {
-		return; // a repeated attempt: the first one's outcome stands
+	if (IsRepeated(committed, id, staged)) {
+		return; // the first one's outcome stands
 	}
 	if (IsOnly(entry, EffectKind::Fragment)) {
 		ApplyFragment(session, committed, entry, staged);
@@ -296,7 +322,10 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 	outcome.group = committed.group;
 	outcome.index = committed.entry.index;
 	auto rejection = rejections.find(position);
-	outcome.status = rejection != rejections.end() ? rejection->second : Check(committed, entry, staged);
+	node::LockSet locks;
+	AddTableLocksOf(entry.effects, locks);
+	outcome.status =
+	    rejection != rejections.end() ? rejection->second : CheckEntry(session, committed, entry, locks, staged);
 	if (outcome.status.IsOk() && entry.effects.empty()) {
 		// ReplicatedDatabase::ResolveOutcome: whoever waits for this request will hear that it never comes.
 		outcome.status = Status(ErrorCode::Cancelled, "the transaction was given up: its outcome was asked for before "
@@ -329,13 +358,19 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 	for (auto &open : StreamsOf(id, staged)) {
 		EndStream(session, open, committed.entry.index, staged);
 	}
-	staged.rejected += outcome.status.IsOk() ? 0 : 1;
-	bool is_foreign = entry.header.incarnation != core.incarnation;
-	staged.foreign_conflicts += outcome.status.Code() == ErrorCode::Conflict && is_foreign ? 1 : 0;
-	staged.by_request[id] = staged.outcomes.size();
-	staged.outcomes.push_back(outcome);
-	staged.rows.back().outcome = outcome;
+	Conclude(committed, entry.header, std::move(outcome), staged);
 	staged.bytes += entry.body.size();
+}
+
+void Applier::Conclude(const node::CommittedEntry &committed, const EntryHeader &header, CommitOutcome outcome,
+                       Staged &staged) {
+	outcome.base = header.base_index;
+	staged.rejected += outcome.status.IsOk() ? 0 : 1;
+	bool is_foreign = header.incarnation != core.incarnation;
+	staged.foreign_conflicts += outcome.status.Code() == ErrorCode::Conflict && is_foreign ? 1 : 0;
+	staged.by_request.insert({committed.group, outcome.request_id});
+	staged.rows.back().outcome = outcome;
+	staged.outcomes.push_back(std::move(outcome));
 }
 
 //! Rejections found before anything was touched go into `outcome`.
@@ -439,118 +474,6 @@ void Applier::EndStream(ApplySession &session, const OpenStream &open, raft::Log
 	staged.is_closed = true;
 }
 
-raft::LogIndex Applier::ObjectVersion(const std::string &key) const {
-	auto found = core.state.object_versions.find(key);
-	return found == core.state.object_versions.end() ? 0 : found->second;
-}
-
-//! Ok when an earlier attempt of the request would still be remembered.
-Status Applier::CheckWindow(const node::CommittedEntry &committed, const DecodedEntry &entry,
-                            const Staged &staged) const {
-	if (committed.entry.index <= entry.header.base_index + OUTCOME_WINDOW) {
-		return Status::Ok();
-	}
-	if (!entry.effects.empty() && entry.effects.front().kind == EffectKind::FragmentsEnd) {
-		// Checked when the stream began; since then, any outcome of the request would have ended it.
-		auto end = Decoded(DecodeFragmentsEnd(entry.effects.front().content));
-		auto *open = FindStream(end.stream, staged);
-		if (open != nullptr && open->request_id == entry.header.request_id) {
-			return Status::Ok();
-		}
-	}
-	return Status(ErrorCode::OutcomeUnknown,
-	              "the entry reached the log more than " + std::to_string(OUTCOME_WINDOW) +
-	                  " entries after it was proposed; whether an earlier attempt committed is no longer known");
-}
-
-Status Applier::Check(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const {
-	auto window = CheckWindow(committed, entry, staged);
-	if (!window.IsOk()) {
-		return window;
-	}
-	// An entry with DDL runs alone, so the staged catalog is the current one.
-	for (auto &effect : entry.effects) {
-		auto names = effect.touched;
-		names.push_back(effect.object);
-		for (auto &name : names) {
-			auto current = name;
-			for (;;) {
-				if (ObjectVersion(current.Key()) > entry.header.planned_version) {
-					return Status(ErrorCode::SchemaChanged,
-					              "\"" + current.ToString() + "\" was changed by another transaction; retry");
-				}
-				if (current.schema.empty()) {
-					break;
-				}
-				current.name = current.schema.back();
-				current.schema.pop_back();
-			}
-		}
-	}
-	auto reads = CheckReads(entry, staged);
-	return reads.IsOk() ? CheckSequences(entry, staged) : reads;
-}
-
-raft::LogIndex Applier::LastChange(const std::string &table, const Staged &staged) const {
-	auto fresh = staged.table_changes.find(table);
-	if (fresh != staged.table_changes.end()) {
-		return fresh->second;
-	}
-	auto known = core.state.table_changes.find(table);
-	return known == core.state.table_changes.end() ? 0 : known->second;
-}
-
-//! Serializable transactions: nothing that it read may have changed since its snapshot.
-Status Applier::CheckReads(const DecodedEntry &entry, const Staged &staged) const {
-	for (auto &effect : entry.effects) {
-		if (effect.kind != EffectKind::ReadTable) {
-			continue;
-		}
-		if (core.state.catalog_version > entry.header.planned_version) {
-			return Status(ErrorCode::SchemaChanged,
-			              "the catalog was changed by another transaction while this serializable one ran; retry");
-		}
-		if (effect.object.name.empty()) {
-			auto last = core.state.last_change;
-			for (auto &change : staged.table_changes) {
-				last = std::max(last, change.second);
-			}
-			if (last > entry.header.snapshot_index) {
-				return Status(ErrorCode::Conflict, "a table was changed by another transaction while this serializable "
-				                                   "one, whose reads are not known, ran; retry");
-			}
-		} else if (LastChange(effect.object.Key(), staged) > entry.header.snapshot_index) {
-			return Status(ErrorCode::Conflict, "table \"" + effect.object.ToString() +
-			                                       "\" was changed by another transaction after this serializable one "
-			                                       "had read it; retry");
-		}
-	}
-	return Status::Ok();
-}
-
-Status Applier::CheckSequences(const DecodedEntry &entry, const Staged &staged) const {
-	for (auto &effect : entry.effects) {
-		if (effect.kind != EffectKind::SequenceState) {
-			continue;
-		}
-		auto key = effect.object.Key();
-		SequenceUsers users;
-		auto known = core.state.sequences.find(key);
-		if (known != core.state.sequences.end()) {
-			users = known->second;
-		}
-		auto fresh = staged.sequences.find(key);
-		if (fresh != staged.sequences.end()) {
-			users = fresh->second;
-		}
-		if (users.LastForeign(entry.header.incarnation) > entry.header.snapshot_index) {
-			return Status(ErrorCode::Conflict, "sequence \"" + effect.object.ToString() +
-			                                       "\" was used on another node at the same time; retry");
-		}
-	}
-	return Status::Ok();
-}
-
 void Applier::StageSequence(const DecodedEntry &entry, raft::LogIndex index, SequenceMove move, Staged &staged) {
 	auto key = move.effect->object.Key();
 	auto known = core.state.sequences.find(key);
@@ -577,15 +500,19 @@ void Applier::Stage(const node::CommittedEntry &committed, const DecodedEntry &e
 		    effect.kind == EffectKind::FragmentsEnd) {
 			continue;
 		}
-		if (effect.kind == EffectKind::Ddl) {
+		if (effect.kind == EffectKind::Placement || effect.kind == EffectKind::RetireGroup ||
+		    effect.kind == EffectKind::Setting) {
+			StageGroups(effect, index, staged);
+		} else if (effect.kind == EffectKind::Ddl) {
 			staged.has_ddl = true;
 			for (auto &name : effect.touched) {
 				staged.touched.push_back(name.Key());
-				staged.table_changes[name.Key()] = index;
+				staged.table_changes[{committed.group, name.Key()}] = index;
 			}
+			StagePlacement(effect, index, staged);
 		} else {
 			staged.written.insert(key);
-			staged.table_changes[key] = index;
+			staged.table_changes[{committed.group, key}] = index;
 			if (effect.kind != EffectKind::InsertRows) {
 				staged.changed.insert(key);
 			}
@@ -634,7 +561,8 @@ void Applier::Publish(Staged &staged) {
 		}
 		for (auto &change : staged.table_changes) {
 			state.table_changes[change.first] = change.second;
-			state.last_change = std::max(state.last_change, change.second);
+			auto &last = state.last_changes[change.first.first];
+			last = std::max(last, change.second);
 		}
 		for (auto &name : staged.touched) {
 			state.object_versions[name] = staged.catalog_version;
@@ -642,12 +570,11 @@ void Applier::Publish(Staged &staged) {
 		if (staged.has_ddl) {
 			state.catalog_version = staged.catalog_version;
 		}
-		auto root = state.positions.find(raft::ROOT_GROUP);
-		if (root != state.positions.end()) {
-			state.outcomes.Trim(root->second.index);
-			core.root_applied = root->second.index;
+		for (auto &position : staged.positions) {
+			state.outcomes.Trim(position.first, position.second.index);
 		}
-		core.catalog_version = state.catalog_version;
+		PublishGroups(staged);
+		core.PublishCopies();
 	}
 	core.entries_applied += staged.rows.size();
 	core.entries_rejected += staged.rejected;
@@ -656,6 +583,7 @@ void Applier::Publish(Staged &staged) {
 	core.transactions_applied++;
 	rows_since_compaction += staged.rows.size() + staged.state_rows.size();
 	core.DeliverOutcomes(staged.outcomes);
+	core.DeliverPrepared(staged.prepare_outcomes);
 }
 
 void Applier::OnInstalled() {

@@ -26,15 +26,25 @@ private:
 		std::vector<EntryRow> rows;
 		std::vector<StateRow> state_rows;
 		std::vector<CommitOutcome> outcomes;
-		std::unordered_map<RequestId, size_t, RequestIdHash> by_request;
+		std::set<std::pair<raft::GroupId, RequestId>> by_request;
 		std::map<raft::GroupId, node::AppliedPosition> positions;
 		std::unordered_map<std::string, SequenceUsers> sequences;
-		std::map<std::string, raft::LogIndex> table_changes;
+		std::map<TableInGroup, raft::LogIndex> table_changes;
 		std::vector<SequenceMove> sequence_moves;
 		//! Null = ended.
 		std::map<StreamId, std::optional<OpenStream>> streams;
 		//! Nothing of a later entry belongs into this transaction.
 		bool is_closed = false;
+		//! Parts that are prepared, those that are refused (index set, not Ok), and those that are released.
+		std::optional<std::pair<node::TransactionId, node::PreparedPart>> prepared;
+		raft::GroupId prepared_group = raft::ROOT_GROUP;
+		std::vector<CommitOutcome> prepare_outcomes;
+		std::optional<std::pair<raft::GroupId, node::TransactionId>> released;
+		//! A copy that holds the changes, when there are any.
+		std::optional<Placements> placements;
+		std::optional<bool> multiraft_sql;
+		//! Groups that are retired, and how many entries they had at least.
+		std::map<raft::GroupId, raft::LogIndex> retired;
 		std::vector<std::string> touched;
 		raft::LogIndex catalog_version = 0;
 		bool has_ddl = false;
@@ -62,6 +72,24 @@ private:
 	bool MustStartTransaction(ApplySession &session, const DecodedEntry &entry, const Staged &staged) const;
 	void ApplyEntry(ApplySession &session, const node::CommittedEntry &committed, size_t position, Staged &staged);
 	void ApplyNormal(ApplySession &session, const node::CommittedEntry &committed, size_t position, Staged &staged);
+	bool IsRepeated(const node::CommittedEntry &committed, const RequestId &id, const Staged &staged) const;
+	void Conclude(const node::CommittedEntry &committed, const EntryHeader &header, CommitOutcome outcome,
+	              Staged &staged);
+	//! Transactions over several groups: applier_groups.cpp.
+	void ApplyTransaction(ApplySession &session, const node::CommittedEntry &committed, size_t position,
+	                      Staged &staged);
+	void ApplyPrepare(ApplySession &session, const node::CommittedEntry &committed, size_t position, Staged &staged);
+	void ApplyDecision(ApplySession &session, const node::CommittedEntry &committed, size_t position, Staged &staged);
+	void ApplyRelease(const node::CommittedEntry &committed, const node::TransactionEntry &release, Staged &staged);
+	std::unique_ptr<DecodedEntry> MergeParts(const node::TransactionEntry &decision, const DecodedEntry &own,
+	                                         Status &status);
+	Status CheckEntry(ApplySession &session, const node::CommittedEntry &committed, const DecodedEntry &entry,
+	                  node::LockSet &locks, const Staged &staged) const;
+	Status CheckGroups(raft::GroupId group, const DecodedEntry &entry) const;
+	Status CheckPlacement(const Effect &effect) const;
+	void StageGroups(const Effect &effect, raft::LogIndex index, Staged &staged) const;
+	void StagePlacement(const Effect &effect, raft::LogIndex index, Staged &staged) const;
+	void PublishGroups(Staged &staged);
 	const OpenStream *FindStream(const StreamId &id, const Staged &staged) const;
 	std::vector<OpenStream> StreamsOf(const RequestId &request, const Staged &staged) const;
 	void ApplyFragment(ApplySession &session, const node::CommittedEntry &committed, const DecodedEntry &entry,
@@ -73,8 +101,8 @@ private:
 	bool EndsStreams(const DecodedEntry &entry, const Staged &staged) const;
 	Status CheckWindow(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const;
 	Status Check(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const;
-	Status CheckReads(const DecodedEntry &entry, const Staged &staged) const;
-	raft::LogIndex LastChange(const std::string &table, const Staged &staged) const;
+	Status CheckReads(raft::GroupId group, const DecodedEntry &entry, const Staged &staged) const;
+	raft::LogIndex LastChange(const TableInGroup &table, const Staged &staged) const;
 	Status CheckSequences(const DecodedEntry &entry, const Staged &staged) const;
 	void Stage(const node::CommittedEntry &committed, const DecodedEntry &entry, std::vector<SequenceMove> moves,
 	           Staged &staged);
@@ -92,6 +120,10 @@ private:
 	ReplicaCore &core;
 	//! Of the current Apply call.
 	std::vector<std::unique_ptr<DecodedEntry>> decoded;
+	//! Entries of transactions over several groups; their parts are in `decoded`.
+	std::map<size_t, node::TransactionEntry> transactions;
+	//! Prepared parts that the decision under way executes.
+	std::vector<std::unique_ptr<DecodedEntry>> merged;
 	std::map<size_t, Status> rejections;
 	//! What the current attempt writes, by key.
 	std::map<std::string, ObjectName> attempt_objects;

@@ -69,6 +69,10 @@ public:
 	}
 
 	std::string Fetch(duckdb::TransactionData view, const int64_t *row_ids, idx_t count) {
+		return EncodeChunk(FetchRows(view, row_ids, count), types.size());
+	}
+	//! Valid until the next call.
+	duckdb::DataChunk &FetchRows(duckdb::TransactionData view, const int64_t *row_ids, idx_t count) {
 		chunk.Reset();
 		duckdb::Vector ids(duckdb::LogicalType::ROW_TYPE, count);
 		for (idx_t i = 0; i < count; i++) {
@@ -81,7 +85,7 @@ public:
 			throw duckdb::InternalException("capture: %llu of %llu changed rows are not visible to their transaction",
 			                                count - chunk.size(), count);
 		}
-		return EncodeChunk(chunk, types.size());
+		return chunk;
 	}
 
 private:
@@ -90,6 +94,31 @@ private:
 	duckdb::vector<duckdb::LogicalType> types;
 	duckdb::DataChunk chunk;
 };
+
+//! Positions of rows, by the group that each belongs to.
+std::map<raft::GroupId, std::vector<idx_t>> RowsByGroup(const std::vector<raft::GroupId> &groups) {
+	std::map<raft::GroupId, std::vector<idx_t>> result;
+	for (idx_t i = 0; i < groups.size(); i++) {
+		result[groups[i]].push_back(i);
+	}
+	return result;
+}
+
+//! Row ids by the group that the row belongs to, as `view` sees it.
+std::map<raft::GroupId, std::vector<int64_t>> ByGroup(duckdb::DataTable &table, const SlotRouter &router,
+                                                      duckdb::TransactionData view,
+                                                      const std::vector<int64_t> &row_ids) {
+	std::map<raft::GroupId, std::vector<int64_t>> result;
+	RowFetcher keys(table, router.KeyColumns());
+	for (size_t start = 0; start < row_ids.size(); start += STANDARD_VECTOR_SIZE) {
+		auto count = std::min<size_t>(STANDARD_VECTOR_SIZE, row_ids.size() - start);
+		auto groups = router.GroupsOfKeys(keys.FetchRows(view, row_ids.data() + start, count));
+		for (size_t i = 0; i < count; i++) {
+			result[groups[i]].push_back(row_ids[start + i]);
+		}
+	}
+	return result;
+}
 
 //! How many rows go into a batch, so that batches stay small however large the rows are.
 class BatchSize {
@@ -195,12 +224,19 @@ ObjectName NameOf(const duckdb::CatalogEntry &entry) {
 	return object;
 }
 
-void Capture::Run(EffectWriter &out) {
-	writer = &out;
+void Capture::Run(PartWriters &out) {
+	parts = &out;
+	if (parts->HasPlacements()) {
+		// Rows of a table whose definition changes go another way, also those written before the change.
+		is_looking_ahead = true;
+		ReadUndoRecords();
+		is_looking_ahead = false;
+	}
 	ReadUndoRecords();
 	FlushRows();
 	WriteInserts();
 	WriteSequences();
+	parts->WritePlacements();
 }
 
 void Capture::ReadUndoRecords() {
@@ -222,6 +258,9 @@ void Capture::ReadUndoRecords() {
 }
 
 void Capture::OnRecord(uint32_t kind, duckdb::data_ptr_t payload) {
+	if (is_looking_ahead && duckdb::UndoFlags(kind) != duckdb::UndoFlags::CATALOG_ENTRY) {
+		return;
+	}
 	switch (duckdb::UndoFlags(kind)) {
 	case duckdb::UndoFlags::CATALOG_ENTRY:
 		OnCatalogEntry(*duckdb::Load<duckdb::CatalogEntry *>(payload), payload + sizeof(duckdb::CatalogEntry *));
@@ -296,23 +335,36 @@ void Capture::WriteDeletes(TableRows &rows) {
 	if (rows.deleted.empty()) {
 		return;
 	}
-	auto &table = rows.table->GetStorage();
+	std::vector<int64_t> all(rows.deleted.begin(), rows.deleted.end());
+	auto route = parts->RouteOf(*rows.table, NameOf(*rows.table));
+	if (!route.router) {
+		WriteDeletes(*rows.table, route.group, all);
+		return;
+	}
+	duckdb::TransactionData before(duckdb::MAX_TRANSACTION_ID, transaction.view.visibility_bound);
+	for (auto &part : ByGroup(rows.table->GetStorage(), *route.router, before, all)) {
+		WriteDeletes(*rows.table, part.first, part.second);
+	}
+}
+
+void Capture::WriteDeletes(duckdb::DuckTableEntry &entry, raft::GroupId group, const std::vector<int64_t> &row_ids) {
+	auto &table = entry.GetStorage();
+	auto &writer = parts->For(group);
 	RowFetcher fetcher(table, AllColumns(table));
 	duckdb::TransactionData before(duckdb::MAX_TRANSACTION_ID, transaction.view.visibility_bound);
-	std::vector<int64_t> all(rows.deleted.begin(), rows.deleted.end());
-	auto name = NameOf(*rows.table);
-	writer->BeginRows(EffectKind::DeleteRows, name, {});
+	auto name = NameOf(entry);
+	writer.BeginRows(EffectKind::DeleteRows, name, {});
 	BatchSize batch(name);
-	for (size_t start = 0; start < all.size();) {
-		auto count = batch.Rows(all.size() - start);
-		std::vector<int64_t> ids(all.begin() + int64_t(start), all.begin() + int64_t(start + count));
+	for (size_t start = 0; start < row_ids.size();) {
+		auto count = batch.Rows(row_ids.size() - start);
+		std::vector<int64_t> ids(row_ids.begin() + int64_t(start), row_ids.begin() + int64_t(start + count));
 		auto old_rows = fetcher.Fetch(before, ids.data(), count);
 		if (batch.Fits(old_rows.size(), count)) {
-			writer->AddBatch(ids, old_rows, ByteView());
+			writer.AddBatch(ids, old_rows, ByteView());
 			start += count;
 		}
 	}
-	writer->EndRows();
+	writer.EndRows();
 }
 
 void Capture::WriteUpdates(TableRows &rows) {
@@ -324,26 +376,68 @@ void Capture::WriteUpdates(TableRows &rows) {
 	}
 	auto &table = rows.table->GetStorage();
 	duckdb::TransactionData before(duckdb::MAX_TRANSACTION_ID, transaction.view.visibility_bound);
-	auto name = NameOf(*rows.table);
+	duckdb::TransactionData after(transaction);
+	auto route = parts->RouteOf(*rows.table, NameOf(*rows.table));
 	for (auto &group : by_columns) {
 		std::vector<uint32_t> columns(group.first.begin(), group.first.end());
-		RowFetcher old_rows(table, AllColumns(table));
-		RowFetcher new_rows(table, columns);
-		writer->BeginRows(EffectKind::UpdateRows, name, columns);
-		BatchSize batch(name);
-		for (size_t start = 0; start < group.second.size();) {
-			auto count = batch.Rows(group.second.size() - start);
-			std::vector<int64_t> ids(group.second.begin() + int64_t(start),
-			                         group.second.begin() + int64_t(start + count));
-			auto before_rows = old_rows.Fetch(before, ids.data(), count);
-			auto after_rows = new_rows.Fetch(duckdb::TransactionData(transaction), ids.data(), count);
-			if (batch.Fits(std::max(before_rows.size(), after_rows.size()), count)) {
-				writer->AddBatch(ids, before_rows, after_rows);
-				start += count;
+		if (!route.router) {
+			WriteUpdates(*rows.table, route.group, columns, group.second);
+			continue;
+		}
+		// A row whose shard key changes leaves one group and comes into another.
+		for (auto &from : ByGroup(table, *route.router, before, group.second)) {
+			for (auto &to : ByGroup(table, *route.router, after, from.second)) {
+				if (from.first == to.first) {
+					WriteUpdates(*rows.table, from.first, columns, to.second);
+				} else {
+					WriteDeletes(*rows.table, from.first, to.second);
+					WriteMoved(*rows.table, to.first, to.second);
+				}
 			}
 		}
-		writer->EndRows();
 	}
+}
+
+void Capture::WriteUpdates(duckdb::DuckTableEntry &entry, raft::GroupId group, const std::vector<uint32_t> &columns,
+                           const std::vector<int64_t> &row_ids) {
+	auto &table = entry.GetStorage();
+	auto &writer = parts->For(group);
+	auto name = NameOf(entry);
+	duckdb::TransactionData before(duckdb::MAX_TRANSACTION_ID, transaction.view.visibility_bound);
+	RowFetcher old_rows(table, AllColumns(table));
+	RowFetcher new_rows(table, columns);
+	writer.BeginRows(EffectKind::UpdateRows, name, columns);
+	BatchSize batch(name);
+	for (size_t start = 0; start < row_ids.size();) {
+		auto count = batch.Rows(row_ids.size() - start);
+		std::vector<int64_t> ids(row_ids.begin() + int64_t(start), row_ids.begin() + int64_t(start + count));
+		auto before_rows = old_rows.Fetch(before, ids.data(), count);
+		auto after_rows = new_rows.Fetch(duckdb::TransactionData(transaction), ids.data(), count);
+		if (batch.Fits(std::max(before_rows.size(), after_rows.size()), count)) {
+			writer.AddBatch(ids, before_rows, after_rows);
+			start += count;
+		}
+	}
+	writer.EndRows();
+}
+
+//! Inserts the rows as they are now.
+void Capture::WriteMoved(duckdb::DuckTableEntry &entry, raft::GroupId group, const std::vector<int64_t> &row_ids) {
+	auto &table = entry.GetStorage();
+	auto &writer = parts->For(group);
+	auto name = NameOf(entry);
+	RowFetcher rows(table, AllColumns(table));
+	writer.BeginRows(EffectKind::InsertRows, name, {});
+	BatchSize batch(name);
+	for (size_t start = 0; start < row_ids.size();) {
+		auto count = batch.Rows(row_ids.size() - start);
+		auto new_rows = rows.Fetch(duckdb::TransactionData(transaction), row_ids.data() + start, count);
+		if (batch.Fits(new_rows.size(), count)) {
+			writer.AddBatch({}, ByteView(), new_rows);
+			start += count;
+		}
+	}
+	writer.EndRows();
 }
 
 void Capture::WriteInserts() {
@@ -358,22 +452,52 @@ void Capture::WriteInserts() {
 		OrderByForeignKey(storages);
 	}
 	for (auto *storage : storages) {
-		auto name = NameOf(*storage->table_entry);
-		RefuseMetaSchema(name);
-		auto columns = storage->table_ref.get().ColumnCount();
-		writer->BeginRows(EffectKind::InsertRows, name, {});
-		BatchSize batch(name);
-		for (auto &chunk : storage->GetCollection().Chunks(transaction)) {
-			for (idx_t begin = 0; begin < chunk.size();) {
-				auto count = batch.Rows(chunk.size() - begin);
-				auto rows = EncodeRows(chunk, begin, count, columns);
-				if (batch.Fits(rows.size(), count)) {
-					writer->AddBatch({}, ByteView(), rows);
-					begin += count;
-				}
+		RefuseMetaSchema(NameOf(*storage->table_entry));
+		WriteInserts(*storage);
+	}
+}
+
+void Capture::WriteInserts(duckdb::LocalTableStorage &storage) {
+	auto name = NameOf(*storage.table_entry);
+	auto columns = storage.table_ref.get().ColumnCount();
+	auto route = parts->RouteOf(*storage.table_entry, name);
+	std::set<raft::GroupId> open;
+	BatchSize batch(name);
+	auto write = [&](raft::GroupId group, duckdb::DataChunk &chunk) {
+		auto &writer = parts->For(group);
+		if (open.insert(group).second) {
+			writer.BeginRows(EffectKind::InsertRows, name, {});
+		}
+		for (idx_t begin = 0; begin < chunk.size();) {
+			auto count = batch.Rows(chunk.size() - begin);
+			auto rows = EncodeRows(chunk, begin, count, columns);
+			if (batch.Fits(rows.size(), count)) {
+				writer.AddBatch({}, ByteView(), rows);
+				begin += count;
 			}
 		}
-		writer->EndRows();
+	};
+	for (auto &chunk : storage.GetCollection().Chunks(transaction)) {
+		if (chunk.size() == 0) {
+			continue;
+		}
+		if (!route.router) {
+			write(route.group, chunk);
+			continue;
+		}
+		for (auto &part : RowsByGroup(route.router->GroupsOfRows(chunk))) {
+			duckdb::SelectionVector rows(part.second.size());
+			for (idx_t i = 0; i < part.second.size(); i++) {
+				rows.set_index(i, part.second[i]);
+			}
+			duckdb::DataChunk slice;
+			slice.Initialize(duckdb::Allocator::DefaultAllocator(), chunk.GetTypes());
+			chunk.Copy(slice, rows, part.second.size());
+			write(part.first, slice);
+		}
+	}
+	for (auto group : open) {
+		parts->For(group).EndRows();
 	}
 }
 
@@ -389,7 +513,7 @@ void Capture::WriteSequences() {
 		use.last_value = value->last_value;
 		auto name = NameOf(*value->entry);
 		RefuseMetaSchema(name);
-		writer->AddSequence(name, use);
+		parts->Root().AddSequence(name, use);
 	}
 }
 
@@ -457,9 +581,51 @@ void Capture::OnCreate(duckdb::CatalogEntry &created) {
 			}
 		}
 	}
-	auto definition = SerializeCreateInfo(*created.GetInfo());
-	AddDdl(DdlAction::Create, created.type, name, std::move(touched), definition,
+	auto info = created.GetInfo();
+	auto wish = info->tags.find(PLACEMENT_TAG);
+	std::optional<PlacementRequest> placement;
+	if (wish != info->tags.end() && created.type == CatalogType::TABLE_ENTRY) {
+		auto request = PlacementFromTag(wish->second);
+		if (!request.IsOk()) {
+			throw duckdb::InvalidInputException("tag \"%s\" is reserved", PLACEMENT_TAG);
+		}
+		placement = std::move(request.Value());
+		info->tags.erase(wish);
+	}
+	AddDdl(DdlAction::Create, created.type, name, std::move(touched), SerializeCreateInfo(*info),
 	       created.type == CatalogType::INDEX_ENTRY);
+	if (placement && !is_looking_ahead) {
+		parts->AddPlacement(name, *placement);
+	}
+}
+
+//! The hash of a row must not change its meaning behind the rows that are there.
+void Capture::RefuseShardKeyChange(const ObjectName &table, const duckdb::AlterInfo &alter) const {
+	auto *placement = parts->PlacementOf(table);
+	if (placement == nullptr || !placement->IsSharded() || alter.type != duckdb::AlterType::ALTER_TABLE) {
+		return;
+	}
+	duckdb::Identifier column;
+	switch (alter.Cast<duckdb::AlterTableInfo>().alter_table_type) {
+	case duckdb::AlterTableType::RENAME_COLUMN:
+		column = alter.Cast<duckdb::RenameColumnInfo>().old_name;
+		break;
+	case duckdb::AlterTableType::REMOVE_COLUMN:
+		column = alter.Cast<duckdb::RemoveColumnInfo>().removed_column;
+		break;
+	case duckdb::AlterTableType::ALTER_COLUMN_TYPE:
+		column = alter.Cast<duckdb::ChangeColumnTypeInfo>().column_path.front();
+		break;
+	default:
+		return;
+	}
+	for (auto &key : placement->shard_key) {
+		if (column == duckdb::Identifier(key)) {
+			throw duckdb::InvalidInputException("column \"%s\" of table \"%s\" is part of its shard key and cannot be "
+			                                    "renamed, dropped or changed; SET GROUP DEFAULT first",
+			                                    key, table.name);
+		}
+	}
 }
 
 void Capture::OnAlter(duckdb::CatalogEntry &before, duckdb::CatalogEntry &after, duckdb::data_ptr_t extra) {
@@ -484,6 +650,13 @@ void Capture::OnAlter(duckdb::CatalogEntry &before, duckdb::CatalogEntry &after,
 	// The statement's own name: after a rename the entries' names no longer say which one was altered.
 	auto altered = name;
 	altered.name = alter.GetQualifiedName().Name().GetIdentifierName();
+	RefuseShardKeyChange(altered, alter);
+	if (!is_looking_ahead && alter.type == duckdb::AlterType::ALTER_TABLE &&
+	    alter.Cast<duckdb::AlterTableInfo>().alter_table_type == duckdb::AlterTableType::RENAME_TABLE) {
+		auto renamed = altered;
+		renamed.name = alter.Cast<duckdb::RenameTableInfo>().new_table_name.GetIdentifierName();
+		parts->RenamePlacement(altered, renamed);
+	}
 	bool builds_index = alter.IsAddUniqueConstraint();
 	if (builds_index) {
 		auto &storage = after.Cast<duckdb::DuckTableEntry>().GetStorage();
@@ -528,6 +701,9 @@ void Capture::OnDrop(duckdb::CatalogEntry &dropped) {
 	auto name = NameOf(dropped);
 	RefuseMetaSchema(name);
 	std::vector<ObjectName> touched {name};
+	if (dropped.type == CatalogType::TABLE_ENTRY && !is_looking_ahead) {
+		parts->ForgetPlacement(name);
+	}
 	std::string table;
 	if (dropped.type == CatalogType::SEQUENCE_ENTRY) {
 		dropped_sequences.insert(SequenceStateOf(dropped.Cast<duckdb::SequenceCatalogEntry>()).get());
@@ -546,6 +722,14 @@ void Capture::OnDrop(duckdb::CatalogEntry &dropped) {
 
 void Capture::AddDdl(DdlAction action, CatalogType type, const ObjectName &object, std::vector<ObjectName> touched,
                      ByteView definition, bool builds_index) {
+	if (parts->HasPlacements()) {
+		for (auto &name : touched) {
+			parts->NoteChanged(name);
+		}
+	}
+	if (is_looking_ahead) {
+		return;
+	}
 	if (definition.size() > ROW_BYTES_MAX) {
 		throw duckdb::InvalidInputException("the definition of \"%s\" takes %llu bytes, more than the %llu that one "
 		                                    "may take",
@@ -569,7 +753,7 @@ void Capture::AddDdl(DdlAction action, CatalogType type, const ObjectName &objec
 			}
 		}
 	}
-	writer->AddDdl(effect);
+	parts->Root().AddDdl(effect);
 }
 
 } // namespace catalog

@@ -6,7 +6,7 @@
 
 #include "duckdb.hpp"
 #include "duckdb/transaction/duck_transaction.hpp"
-#include "quack/catalog/effects.hpp"
+#include "quack/catalog/part_writers.hpp"
 
 namespace duckdb {
 class DuckTableEntry;
@@ -29,7 +29,7 @@ public:
 	explicit Capture(duckdb::DuckTransaction &transaction_p) : transaction(transaction_p) {
 	}
 	//! In execution order: row changes before a DDL action stay before it; inserts come after all DDL.
-	void Run(EffectWriter &out);
+	void Run(PartWriters &out);
 
 private:
 	//! Changes of committed rows of one version of one table, since the last DDL action.
@@ -53,12 +53,20 @@ private:
 	void RefuseUpdatesBeforeIndex(const duckdb::DataTableInfo &table, const duckdb::vector<duckdb::column_t> &columns);
 	void FlushRows();
 	void WriteDeletes(TableRows &rows);
+	void WriteDeletes(duckdb::DuckTableEntry &table, raft::GroupId group, const std::vector<int64_t> &row_ids);
 	void WriteUpdates(TableRows &rows);
+	void WriteUpdates(duckdb::DuckTableEntry &table, raft::GroupId group, const std::vector<uint32_t> &columns,
+	                  const std::vector<int64_t> &row_ids);
+	void WriteMoved(duckdb::DuckTableEntry &table, raft::GroupId group, const std::vector<int64_t> &row_ids);
+	void WriteInserts(duckdb::LocalTableStorage &storage);
+	void RefuseShardKeyChange(const ObjectName &table, const duckdb::AlterInfo &alter) const;
 	void WriteInserts();
 	void WriteSequences();
 
 	duckdb::DuckTransaction &transaction;
-	EffectWriter *writer = nullptr;
+	PartWriters *parts = nullptr;
+	//! Only what the transaction changes the meaning of is noted.
+	bool is_looking_ahead = false;
 	std::vector<std::unique_ptr<TableRows>> pending;
 	std::vector<duckdb::SequenceValue *> sequences;
 	std::set<const void *> dropped_sequences; //! their SequenceState

@@ -130,9 +130,7 @@ void AdoptState(ReplicaCore &core, ReplicatedState state) {
 	std::lock_guard<std::mutex> guard(core.state_lock);
 	core.state = std::move(state);
 	core.durable = PositionsOf(core.state);
-	core.catalog_version = core.state.catalog_version;
-	auto root = core.state.positions.find(raft::ROOT_GROUP);
-	core.root_applied = root == core.state.positions.end() ? 0 : root->second.index;
+	core.PublishCopies();
 }
 
 Status LoadOrCreateMeta(ReplicaCore &core) {
@@ -395,7 +393,7 @@ void AnswerWaiters(ReplicaCore &core) {
 		std::lock_guard<std::mutex> guard(core.waiters_lock);
 		std::lock_guard<std::mutex> state_guard(core.state_lock);
 		for (auto &waiter : core.waiters) {
-			if (auto *outcome = core.state.outcomes.Find(waiter.first)) {
+			if (auto outcome = core.state.outcomes.FindAnywhere(waiter.first)) {
 				outcomes.push_back(*outcome);
 			}
 		}

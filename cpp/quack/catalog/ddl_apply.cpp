@@ -8,6 +8,7 @@
 #include "duckdb/main/client_data.hpp"
 #include "duckdb/main/connection.hpp"
 #include "duckdb/parser/parsed_data/alter_info.hpp"
+#include "duckdb/parser/parsed_data/alter_table_info.hpp"
 #include "duckdb/parser/parsed_data/create_index_info.hpp"
 #include "duckdb/parser/parsed_data/create_info.hpp"
 #include "duckdb/parser/parsed_data/drop_info.hpp"
@@ -87,16 +88,20 @@ void ApplyCreate(ApplySession &session, const Effect &effect) {
 	RunStatement(session.GetConnection(), std::move(statement));
 }
 
-void ApplyAlter(ApplySession &session, const Effect &effect) {
+duckdb::unique_ptr<duckdb::AlterInfo> ReadAlter(duckdb::ClientContext &context, const Effect &effect) {
 	auto stream = StreamOver(effect.definition);
 	duckdb::BinaryDeserializer deserializer(stream);
-	deserializer.Set<duckdb::DatabaseInstance &>(*session.Context().db);
-	deserializer.Set<duckdb::ClientContext &>(session.Context());
+	deserializer.Set<duckdb::DatabaseInstance &>(*context.db);
+	deserializer.Set<duckdb::ClientContext &>(context);
 	deserializer.Begin();
 	deserializer.ReadProperty<duckdb::string>(100, "column_name");
 	auto parsed = deserializer.ReadProperty<duckdb::unique_ptr<duckdb::ParseInfo>>(101, "alter_info");
 	deserializer.End();
-	auto info = duckdb::unique_ptr_cast<duckdb::ParseInfo, duckdb::AlterInfo>(std::move(parsed));
+	return duckdb::unique_ptr_cast<duckdb::ParseInfo, duckdb::AlterInfo>(std::move(parsed));
+}
+
+void ApplyAlter(ApplySession &session, const Effect &effect) {
+	auto info = ReadAlter(session.Context(), effect);
 	info->SetQualifiedName(InCatalog(effect.object));
 	auto statement = duckdb::make_uniq<duckdb::AlterStatement>();
 	statement->info = std::move(info);
@@ -138,6 +143,15 @@ void ApplyDrop(ApplySession &session, const Effect &effect) {
 }
 
 } // namespace
+
+std::optional<std::string> RenamedTo(duckdb::ClientContext &context, const Effect &effect) {
+	auto info = ReadAlter(context, effect);
+	if (info->type != duckdb::AlterType::ALTER_TABLE ||
+	    info->Cast<duckdb::AlterTableInfo>().alter_table_type != duckdb::AlterTableType::RENAME_TABLE) {
+		return std::nullopt;
+	}
+	return info->Cast<duckdb::RenameTableInfo>().new_table_name.GetIdentifierName();
+}
 
 void ApplyDdl(ApplySession &session, const Effect &effect) {
 	SetSearchPath(session, effect);

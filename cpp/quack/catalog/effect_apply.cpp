@@ -142,6 +142,9 @@ void EffectApplier::Execute() {
 		case EffectKind::Fragment:
 		case EffectKind::FragmentsEnd:
 		case EffectKind::StreamDrop:
+		case EffectKind::Placement:
+		case EffectKind::RetireGroup:
+		case EffectKind::Setting:
 			break;
 		}
 	}

@@ -98,5 +98,8 @@ private:
 //! Executes one DDL effect. Throws what DuckDB throws.
 void ApplyDdl(ApplySession &session, const Effect &effect);
 
+//! The new name when the effect renames its table.
+std::optional<std::string> RenamedTo(duckdb::ClientContext &context, const Effect &effect);
+
 } // namespace catalog
 } // namespace quack

@@ -5,6 +5,7 @@
 
 #include "duckdb/common/string_util.hpp"
 #include "quack/common/limits.hpp"
+#include "quack/node/transaction_entry.hpp"
 #include "zstd.h"
 
 namespace quack {
@@ -94,6 +95,9 @@ Status ReadEffects(uint64_t count, DecodedEntry &entry) {
 		case EffectKind::Fragment:
 		case EffectKind::FragmentsEnd:
 		case EffectKind::StreamDrop:
+		case EffectKind::Placement:
+		case EffectKind::RetireGroup:
+		case EffectKind::Setting:
 			effect.content = reader.GetBytes();
 			break;
 		default:
@@ -266,10 +270,10 @@ void EffectWriter::AddRead(const ObjectName &table) {
 	rest.count++;
 }
 
-void EffectWriter::AddContent(EffectKind kind, ByteView content, uint16_t needs_version) {
+void EffectWriter::AddContent(EffectKind kind, ByteView content, uint16_t needs_version, const ObjectName &object) {
 	ByteWriter writer(rest.bytes);
 	writer.PutU8(uint8_t(kind));
-	PutName(writer, ObjectName());
+	PutName(writer, object);
 	writer.PutBytes(content);
 	rest.count++;
 	version = std::max(version, needs_version);
@@ -286,6 +290,21 @@ void EffectWriter::AddFragment(const Fragment &fragment) {
 
 void EffectWriter::AddStreamDrop(const StreamId &stream) {
 	AddContent(EffectKind::StreamDrop, EncodeStreamId(stream), 3);
+}
+
+void EffectWriter::AddPlacement(const ObjectName &table, ByteView change) {
+	AddContent(EffectKind::Placement, change, 4, table);
+	has_ddl = true;
+}
+
+void EffectWriter::AddRetireGroup(raft::GroupId group) {
+	std::string content;
+	ByteWriter(content).PutU64(group);
+	AddContent(EffectKind::RetireGroup, content, 4);
+}
+
+void EffectWriter::AddSetting(const std::string &name, ByteView value) {
+	AddContent(EffectKind::Setting, value, 4, ObjectName {{}, name});
 }
 
 void EffectWriter::CutFrame() {
@@ -323,6 +342,7 @@ std::string EffectWriter::Finish(const EntryHeader &header, const FragmentsEnd &
 	EffectWriter first;
 	first.AddContent(EffectKind::FragmentsEnd, EncodeFragmentsEnd(end), 3);
 	first.has_ddl = has_ddl;
+	first.version = std::max(first.version, version);
 	Body body = first.rest;
 	body.bytes += summary.bytes + rest.bytes;
 	body.count += summary.count + rest.count;
@@ -402,7 +422,8 @@ Result<std::unique_ptr<DecodedEntry>> DecodeEntry(ByteView payload) {
 	if (!reader.Failed() && (version == 0 || version > ENTRY_FORMAT_VERSION)) {
 		return Status(ErrorCode::Incompatible, "log entry has format version " + std::to_string(version) +
 		                                           ", this node understands versions 1 to " +
-		                                           std::to_string(ENTRY_FORMAT_VERSION) + "; upgrade the node");
+		                                           std::to_string(node::TRANSACTION_ENTRY_VERSION) +
+		                                           "; upgrade the node");
 	}
 	auto entry = std::make_unique<DecodedEntry>();
 	auto flags = reader.GetU8();
@@ -424,6 +445,15 @@ Result<std::unique_ptr<DecodedEntry>> DecodeEntry(ByteView payload) {
 		return status;
 	}
 	return entry;
+}
+
+raft::LogIndex PlannedVersionOf(ByteView payload) {
+	ByteReader reader(payload);
+	reader.GetU16();
+	reader.GetU8();
+	reader.GetRaw(sizeof(RequestId));
+	reader.GetU64();
+	return reader.GetU64();
 }
 
 std::vector<int64_t> DecodeRowIds(ByteView bytes) {

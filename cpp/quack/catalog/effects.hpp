@@ -4,7 +4,7 @@
 //!   | u64 planned version | u64 snapshot index | u64 base index | varint effect count | varint plain body size | body
 //!
 //! An entry carries the lowest version that knows all its effects: Checksum came with 2; Fragment, FragmentsEnd and
-//! StreamDrop with 3.
+//! StreamDrop with 3; Placement, RetireGroup and Setting with 4.
 //!
 //! Body, per effect: u8 kind | object name | kind-specific part. Little-endian throughout (common/bytes.hpp). Rows are
 //! DuckDB vectors in its binary serialization (chunk_codec.hpp), without types: these follow from the table's
@@ -34,7 +34,7 @@ namespace quack {
 namespace catalog {
 
 //! The newest; all older ones are read. An entry carries the lowest version that knows all its effects.
-constexpr uint16_t ENTRY_FORMAT_VERSION = 3;
+constexpr uint16_t ENTRY_FORMAT_VERSION = 4;
 
 //! ReadTable changes nothing: the entry must be rejected when the table was changed after the transaction's snapshot;
 //! an empty name means any table. Checksum changes nothing either: without content it marks the place in the log at
@@ -49,7 +49,10 @@ enum class EffectKind : uint8_t {
 	Checksum = 7,
 	Fragment = 8,     //! the only effect of its entry, which has no outcome; content: fragments.hpp
 	FragmentsEnd = 9, //! the first effect of its entry; content: fragments.hpp
-	StreamDrop = 10   //! the only effect of its entry; content: the id of a stream that nobody will end
+	StreamDrop = 10,  //! the only effect of its entry; content: the id of a stream that nobody will end
+	Placement = 16,   //! where a table lives from now on; content: Encode(PlacementChange)
+	RetireGroup = 17, //! content: its number
+	Setting = 18      //! object.name: of the setting; content: its value
 };
 enum class DdlAction : uint8_t { Create = 1, Alter = 2, Drop = 3 };
 
@@ -106,9 +109,9 @@ struct EntryHeader {
 	uint64_t incarnation = 0;
 	//! Catalog version of the executing transaction's snapshot.
 	uint64_t planned_version = 0;
-	//! Root index applied on the executing node before that snapshot was taken.
+	//! Index of the entry's group applied on the executing node before that snapshot was taken.
 	uint64_t snapshot_index = 0;
-	//! Root index applied on the executing node when the entry was first proposed.
+	//! See RequestId: of the request, or later.
 	uint64_t base_index = 0;
 	bool has_ddl = false;
 };
@@ -142,6 +145,10 @@ public:
 	void AddChecksum(ByteView content);
 	void AddFragment(const Fragment &fragment);
 	void AddStreamDrop(const StreamId &stream);
+	//! Counts as DDL of the table.
+	void AddPlacement(const ObjectName &table, ByteView change);
+	void AddRetireGroup(raft::GroupId group);
+	void AddSetting(const std::string &name, ByteView value);
 
 	uint32_t Count() const {
 		return rows.count + rest.count + summary.count;
@@ -167,7 +174,7 @@ private:
 		uint32_t count = 0;
 	};
 	void PutRowsHead(Body &body) const;
-	void AddContent(EffectKind kind, ByteView content, uint16_t needs_version);
+	void AddContent(EffectKind kind, ByteView content, uint16_t needs_version, const ObjectName &object = ObjectName());
 	void Summarize(EffectKind kind, const ObjectName &object);
 	void CutFrame();
 	std::string Assemble(const EntryHeader &header, const Body &body) const;
@@ -211,6 +218,9 @@ private:
 	std::string buffer;
 	size_t offset = 0;
 };
+
+//! The planned version in the header of an entry, without decoding it; 0 when it is cut short.
+raft::LogIndex PlannedVersionOf(ByteView payload);
 
 //! The row ids of a batch.
 std::vector<int64_t> DecodeRowIds(ByteView bytes);

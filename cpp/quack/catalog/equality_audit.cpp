@@ -1,4 +1,5 @@
 #include "quack/catalog/equality_audit.hpp"
+#include "quack/catalog/commit_proposals.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -121,7 +122,7 @@ void EqualityAudit::Propose(const std::string &content) {
 		Log(LogLevel::Error, "catalog", "checksums_too_large", {{"bytes", std::to_string(payload.size())}});
 		return;
 	}
-	auto outcome = ProposeAndWait(core, header.request_id, MakeSharedBytes(std::move(payload)),
+	auto outcome = ProposeAndWait(core, {header.request_id}, MakeSharedBytes(std::move(payload)),
 	                              clock.Now() + PROPOSE_TIMEOUT, [this] {
 		                              std::lock_guard<std::mutex> guard(lock);
 		                              return is_stopping;

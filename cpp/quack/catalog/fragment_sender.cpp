@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "quack/catalog/commit_proposals.hpp"
+
 namespace quack {
 namespace catalog {
 namespace {
@@ -44,24 +46,25 @@ public:
 				                  std::to_string(plan.end.count) +
 				                  " of the transaction was not committed before its deadline: " + last.ToString());
 			}
-			auto waiter = std::make_shared<CommitWaiter>();
-			engine->Propose(raft::ROOT_GROUP, payload, deadline - now,
+			auto wake_up = std::make_shared<WakeUp>();
+			auto waiter = std::make_shared<CommitWaiter>(plan.group, WaitFor::Outcome, wake_up);
+			engine->Propose(plan.group, payload, deadline - now,
 			                [waiter](const node::ProposeOutcome &proposed) { waiter->OnProposed(proposed); });
-			auto status = Await(*waiter, deadline);
+			auto status = Await(*waiter, *wake_up, deadline);
 			if (status.IsOk() || !IsRetryable(status.Code())) {
 				return status;
 			}
 			last = status;
-			waiter = std::make_shared<CommitWaiter>(); // a pause that nothing ends
-			waiter->Wait(std::min(pause, std::max<MonotonicNs>(deadline - clock.Now(), 1)));
+			WakeUp().Wait(std::min(pause, std::max<MonotonicNs>(deadline - clock.Now(), 1))); // nothing ends it
 			pause = std::min(2 * pause, RETRY_PAUSE_MAX);
 		}
 	}
 
 private:
-	Status Await(CommitWaiter &waiter, MonotonicNs deadline) {
+	Status Await(CommitWaiter &waiter, WakeUp &wake_up, MonotonicNs deadline) {
 		for (;;) {
-			auto event = waiter.Wait(POLL_INTERVAL);
+			wake_up.Wait(POLL_INTERVAL);
+			auto event = waiter.Take();
 			if (event.proposed) {
 				return event.proposed->status;
 			}
@@ -82,26 +85,24 @@ private:
 	SystemClock clock;
 };
 
-void GiveUp(ReplicaCore &core, const StreamId &stream) {
+void GiveUp(ReplicaCore &core, raft::GroupId group, const StreamId &stream) {
 	auto *engine = core.engine.load();
 	if (engine == nullptr || core.closing) {
 		return; // the leader's sweeper does it
 	}
 	RequestId id;
 	auto payload = StreamDropEntry(core, stream, id);
-	engine->Propose(raft::ROOT_GROUP, payload, DROP_TIMEOUT, [](const node::ProposeOutcome &) {});
+	engine->Propose(group, payload, DROP_TIMEOUT, [](const node::ProposeOutcome &) {});
 }
 
 } // namespace
 
-FragmentPlan PlanFragments(ReplicaCore &core, const SpoolFile &spool) {
-	FragmentPlan plan;
+void PlanFragments(ReplicaCore &core, const SpoolFile &spool, FragmentPlan &plan) {
 	plan.fragment_bytes = std::max<size_t>(1, std::min(FRAGMENT_BYTES_MAX, core.options.split_bytes));
 	plan.end.stream = NewRequestId();
 	plan.end.bytes = spool.Bytes();
 	plan.end.count = uint32_t((spool.Bytes() + plan.fragment_bytes - 1) / plan.fragment_bytes);
 	plan.end.crc = spool.Crc();
-	return plan;
 }
 
 Status SendFragments(ReplicaCore &core, const FragmentPlan &plan, const SpoolFile &spool,
@@ -121,7 +122,7 @@ Status SendFragments(ReplicaCore &core, const FragmentPlan &plan, const SpoolFil
 			status = proposal.Run(fragment);
 		}
 		if (!status.IsOk()) {
-			GiveUp(core, plan.end.stream);
+			GiveUp(core, plan.group, plan.end.stream);
 			return status;
 		}
 		fragment.sequence++;

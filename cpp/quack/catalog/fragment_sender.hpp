@@ -12,6 +12,7 @@ namespace catalog {
 constexpr size_t FRAGMENT_BYTES_MAX = 1024 * 1024;
 
 struct FragmentPlan {
+	raft::GroupId group = raft::ROOT_GROUP;
 	EntryHeader header; //! of the entry that will end the stream
 	FragmentsEnd end;
 	size_t fragment_bytes = FRAGMENT_BYTES_MAX;
@@ -21,7 +22,7 @@ struct FragmentPlan {
 };
 
 //! A new stream id, and what the spool holds cut into fragments.
-FragmentPlan PlanFragments(ReplicaCore &core, const SpoolFile &spool);
+void PlanFragments(ReplicaCore &core, const SpoolFile &spool, FragmentPlan &plan);
 
 //! Proposes one fragment after the other, each when the one before is committed, until all are. Not Ok: nothing of the
 //! transaction is or will be committed, and the stream was given up. When the request's outcome is known already, or

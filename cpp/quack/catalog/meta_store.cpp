@@ -61,19 +61,100 @@ void LoadEntries(duckdb::Connection &connection, ReplicatedState &state) {
 		position.term = row[2].GetValue<uint64_t>();
 		state.positions[position.group] = position;
 	}
-	auto applied = state.positions.count(raft::ROOT_GROUP) != 0 ? state.positions[raft::ROOT_GROUP].index : 0;
-	auto first = applied > OUTCOME_WINDOW ? applied - OUTCOME_WINDOW : 0;
 	auto rows =
-	    QueryRows(connection, "SELECT idx, request_id, code, message FROM cp.__quack.entries WHERE request_id IS NOT "
-		                      "NULL AND idx >= " +
-		                          std::to_string(first) + " ORDER BY idx");
+	    QueryRows(connection, "SELECT group_id, idx, request_id, code, message, base FROM cp.__quack.entries WHERE "
+		                      "request_id IS NOT NULL ORDER BY group_id, idx");
 	for (auto &row : rows) {
 		CommitOutcome outcome;
-		auto &id = duckdb::StringValue::Get(row[1]);
-		outcome.index = row[0].GetValue<uint64_t>();
+		auto &id = duckdb::StringValue::Get(row[2]);
+		outcome.group = row[0].GetValue<uint64_t>();
+		outcome.index = row[1].GetValue<uint64_t>();
 		std::copy_n(id.begin(), std::min(id.size(), outcome.request_id.size()), outcome.request_id.begin());
-		outcome.status = Status(ErrorCode(row[2].GetValue<uint8_t>()), row[3].IsNull() ? "" : row[3].ToString());
+		outcome.status = Status(ErrorCode(row[3].GetValue<uint8_t>()), row[4].IsNull() ? "" : row[4].ToString());
+		outcome.base = row[5].GetValue<uint64_t>();
 		state.outcomes.Add(outcome);
+	}
+	for (auto &position : state.positions) {
+		state.outcomes.Trim(position.first, position.second.index);
+	}
+}
+
+//! A damaged row would make this node differ in silence. Throws Status.
+template <class T>
+T Intact(Result<T> result) {
+	if (!result.IsOk()) {
+		throw result.GetStatus();
+	}
+	return std::move(result.Value());
+}
+
+void LoadTableChange(const std::string &name, raft::LogIndex index, ReplicatedState &state) {
+	ByteReader reader(name);
+	TableInGroup table;
+	table.first = reader.GetVarint();
+	table.second = std::string(reader.GetBytes());
+	state.table_changes[table] = index;
+	auto &last = state.last_changes[table.first];
+	last = std::max(last, index);
+}
+
+//! Rows come by index, so locks are granted again in the order of their prepares.
+void LoadPrepared(const std::string &name, const std::string &value, ReplicatedState &state) {
+	ByteReader names(name);
+	auto group = names.GetU64();
+	node::TransactionId id {};
+	auto bytes = names.GetRaw(id.size());
+	std::copy(bytes.begin(), bytes.end(), id.begin());
+	if (value.empty()) {
+		state.prepared.Release(group, id);
+		return;
+	}
+	ByteReader reader(value);
+	node::PreparedPart part;
+	part.index = reader.GetU64();
+	part.coordinator = reader.GetU64();
+	part.locks = node::GetLocks(reader);
+	part.body = std::string(reader.GetBytes());
+	if (!names.Done() || !reader.Done()) {
+		throw Status(ErrorCode::Corruption, "a prepared part in the replication state is malformed");
+	}
+	state.prepared.Restore(group, id, std::move(part));
+}
+
+//! What is about groups and placements; false for other kinds.
+bool LoadGroupRow(StateKind kind, const std::string &name, const std::string &value, ReplicatedState &state) {
+	switch (kind) {
+	case StateKind::Group:
+		if (value.empty()) {
+			state.placements.Retire(DecodeIndex(name));
+		} else {
+			state.placements.Restore(Intact(DecodeGroupInfo(value)));
+		}
+		return true;
+	case StateKind::NextGroup:
+		state.placements.RestoreNextId(DecodeIndex(value));
+		return true;
+	case StateKind::Placement:
+		if (value.empty()) {
+			state.placements.Erase(name);
+		} else {
+			state.placements.Set(name, Intact(DecodePlacement(value)));
+		}
+		return true;
+	case StateKind::Prepared:
+		LoadPrepared(name, value, state);
+		return true;
+	case StateKind::Forgotten:
+		state.outcomes.RestoreForgotten(DecodeIndex(name), DecodeIndex(value));
+		return true;
+	case StateKind::MultiraftSql:
+		state.is_multiraft_sql_enabled = DecodeIndex(value) != 0;
+		return true;
+	case StateKind::RetiredEntries:
+		state.retired_entries = DecodeIndex(value);
+		return true;
+	default:
+		return false;
 	}
 }
 
@@ -103,8 +184,7 @@ void LoadStateRow(StateKind kind, const std::string &name, const std::string &va
 		loaded.state.sequences[name] = DecodeSequenceUsers(value);
 		break;
 	case StateKind::TableChange:
-		loaded.state.table_changes[name] = DecodeIndex(value);
-		loaded.state.last_change = std::max(loaded.state.last_change, DecodeIndex(value));
+		LoadTableChange(name, DecodeIndex(value), loaded.state);
 		break;
 	case StateKind::Stream: {
 		auto open = DecodeOpenStream(value);
@@ -116,6 +196,22 @@ void LoadStateRow(StateKind kind, const std::string &name, const std::string &va
 		}
 		break;
 	}
+	default:
+		LoadGroupRow(kind, name, value, loaded.state);
+		break;
+	}
+}
+
+//! What is left of groups that are retired goes at the next compaction.
+void ForgetRetired(ReplicatedState &state) {
+	for (auto position = state.positions.begin(); position != state.positions.end();) {
+		auto group = position->first;
+		if (group == raft::ROOT_GROUP || state.placements.Find(group) != nullptr) {
+			++position;
+			continue;
+		}
+		state.outcomes.Erase(group);
+		position = state.positions.erase(position);
 	}
 }
 
@@ -124,6 +220,32 @@ void LoadStateRow(StateKind kind, const std::string &name, const std::string &va
 std::string EncodeIndex(raft::LogIndex index) {
 	std::string out;
 	ByteWriter(out).PutU64(index);
+	return out;
+}
+
+std::string TableChangeName(const TableInGroup &table) {
+	std::string out;
+	ByteWriter writer(out);
+	writer.PutVarint(table.first);
+	writer.PutBytes(table.second);
+	return out;
+}
+
+std::string PreparedName(raft::GroupId group, const node::TransactionId &id) {
+	std::string out;
+	ByteWriter writer(out);
+	writer.PutU64(group);
+	writer.PutRaw(ByteView(reinterpret_cast<const char *>(id.data()), id.size()));
+	return out;
+}
+
+std::string EncodePreparedPart(const node::PreparedPart &part) {
+	std::string out;
+	ByteWriter writer(out);
+	writer.PutU64(part.index);
+	writer.PutU64(part.coordinator);
+	node::PutLocks(writer, part.locks);
+	writer.PutBytes(part.body);
 	return out;
 }
 
@@ -145,7 +267,7 @@ void AppendEntryRows(ApplySession &session, const std::vector<EntryRow> &rows) {
 		if (!row.outcome) {
 			values.insert(values.end(),
 			              {duckdb::Value(duckdb::LogicalType::BLOB), duckdb::Value(duckdb::LogicalType::UTINYINT),
-			               duckdb::Value(duckdb::LogicalType::VARCHAR)});
+			               duckdb::Value(duckdb::LogicalType::VARCHAR), duckdb::Value(duckdb::LogicalType::UBIGINT)});
 			return values;
 		}
 		auto &id = row.outcome->request_id;
@@ -153,6 +275,7 @@ void AppendEntryRows(ApplySession &session, const std::vector<EntryRow> &rows) {
 		values.push_back(duckdb::Value::BLOB(id.data(), id.size()));
 		values.push_back(duckdb::Value::UTINYINT(uint8_t(status.Code())));
 		values.push_back(status.IsOk() ? duckdb::Value(duckdb::LogicalType::VARCHAR) : duckdb::Value(status.Message()));
+		values.push_back(duckdb::Value::UBIGINT(row.outcome->base));
 		return values;
 	});
 }
@@ -217,7 +340,7 @@ void CreateMetaTables(ReplicaCore &core) {
 	QueryRows(connection, "CREATE SCHEMA cp.__quack");
 	QueryRows(connection,
 	          "CREATE TABLE cp.__quack.entries(group_id UBIGINT, idx UBIGINT, term UBIGINT, request_id BLOB, "
-	          "code UTINYINT, message VARCHAR)");
+	          "code UTINYINT, message VARCHAR, base UBIGINT)");
 	QueryRows(connection, "CREATE TABLE cp.__quack.state(idx UBIGINT, kind UTINYINT, name BLOB, value BLOB)");
 	AppendStateRows(session, {{0, StateKind::ClusterId, "", core.options.cluster_id},
 	                          {0, StateKind::Format, "", EncodeIndex(FILE_FORMAT_VERSION)}});
@@ -238,6 +361,7 @@ Result<LoadedMeta> LoadMeta(duckdb::Connection &connection) {
 		LoadStateRow(StateKind(row[0].GetValue<uint8_t>()), duckdb::StringValue::Get(row[1]),
 		             duckdb::StringValue::Get(row[2]), loaded);
 	}
+	ForgetRetired(loaded.state);
 	return loaded;
 }
 
@@ -258,13 +382,31 @@ void GiveMetaToCluster(duckdb::Connection &connection, const std::string &path, 
 void CompactMeta(ReplicaCore &core) {
 	ApplySession session(core);
 	auto &connection = session.GetConnection();
+	std::vector<StateRow> forgotten;
+	for (auto &group : core.state.outcomes.Forgotten()) {
+		auto applied = core.state.positions.find(group.first);
+		if (applied != core.state.positions.end()) {
+			forgotten.push_back(
+			    {applied->second.index, StateKind::Forgotten, EncodeIndex(group.first), EncodeIndex(group.second)});
+		}
+	}
+	AppendStateRows(session, forgotten);
+	session.FinishAppends();
+	std::string existing = std::to_string(raft::ROOT_GROUP);
+	for (auto &group : core.state.placements.Groups()) {
+		existing += ", " + std::to_string(group.first);
+	}
+	QueryRows(connection, "DELETE FROM cp.__quack.entries WHERE group_id NOT IN (" + existing + ")");
 	QueryRows(connection, "DELETE FROM cp.__quack.entries WHERE idx + " + std::to_string(OUTCOME_WINDOW) +
 	                          " < (SELECT max(e.idx) FROM cp.__quack.entries e WHERE e.group_id = entries.group_id)");
 	QueryRows(connection,
 	          "DELETE FROM cp.__quack.state WHERE idx < (SELECT max(n.idx) FROM cp.__quack.state n WHERE n.kind = "
 	          "state.kind AND n.name = state.name)");
-	QueryRows(connection, "DELETE FROM cp.__quack.state WHERE kind = " +
-	                          std::to_string(static_cast<int>(StateKind::Stream)) + " AND value = ''::BLOB");
+	std::string ending;
+	for (auto kind : {StateKind::Stream, StateKind::Group, StateKind::Placement, StateKind::Prepared}) {
+		ending += (ending.empty() ? "" : ", ") + std::to_string(static_cast<int>(kind));
+	}
+	QueryRows(connection, "DELETE FROM cp.__quack.state WHERE kind IN (" + ending + ") AND value = ''::BLOB");
 	session.Commit();
 }
 

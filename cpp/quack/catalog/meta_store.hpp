@@ -1,8 +1,8 @@
 //! The tables of schema `__quack`: what is applied, what became of requests, versions and identity. Append-only between
 //! compactions; written in the transactions whose effects they describe, so that any checkpoint holds both or neither.
 //!
-//!   entries(group_id, idx, term, request_id, code, message)   one row per log entry; largest idx = applied vector
-//!   state(idx, kind, name, value)                             newest row per (kind, name) counts
+//!   entries(group_id, idx, term, request_id, code, message, base)   one row per log entry; largest idx = applied
+//!   vector state(idx, kind, name, value)                             newest row per (kind, name) counts
 //!   stream_<id>_<n>(sequence, bytes)                          fragments of a large transaction that has not ended
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace quack {
 namespace catalog {
 
-constexpr uint32_t FILE_FORMAT_VERSION = 1;
+constexpr uint32_t FILE_FORMAT_VERSION = 2;
 
 struct EntryRow {
 	raft::GroupId group = raft::ROOT_GROUP;
@@ -30,7 +30,14 @@ enum class StateKind : uint8_t {
 	Object = 4,
 	Sequence = 5,
 	TableChange = 6,
-	Stream = 7 //! by stream id; an empty value = it has ended
+	Stream = 7, //! by stream id; an empty value = it has ended
+	Group = 8,  //! by group; an empty value = it is retired
+	NextGroup = 9,
+	Placement = 10, //! by table; an empty value = the root group
+	Prepared = 11,  //! by group and transaction id; an empty value = it was released
+	Forgotten = 12, //! by group: OutcomeWindow::Forgotten
+	MultiraftSql = 13,
+	RetiredEntries = 14
 };
 
 struct StateRow {
@@ -51,6 +58,10 @@ std::vector<std::string> ReadFragments(ApplySession &session, const OpenStream &
 void DropFragments(ApplySession &session, const OpenStream &open);
 
 std::string EncodeIndex(raft::LogIndex index);
+//! Names of state rows.
+std::string TableChangeName(const TableInGroup &table);
+std::string PreparedName(raft::GroupId group, const node::TransactionId &id);
+std::string EncodePreparedPart(const node::PreparedPart &part);
 std::string EncodeSequenceUsers(const SequenceUsers &users);
 
 //! Creates the tables in a new file. Throws what DuckDB throws.

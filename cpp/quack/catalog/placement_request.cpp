@@ -7,6 +7,7 @@
 #include "duckdb/parser/constraints/foreign_key_constraint.hpp"
 #include "duckdb/parser/constraints/unique_constraint.hpp"
 #include "duckdb/parser/expression/constant_expression.hpp"
+#include "quack/raft/raft.hpp"
 
 namespace quack {
 namespace catalog {
@@ -162,6 +163,43 @@ Result<PlacementRequest> DecodePlacementRequest(ByteView bytes) {
 		return Status(ErrorCode::Corruption, "the wish to place a table is malformed");
 	}
 	return request;
+}
+
+std::string EncodePlacementChange(const PlacementChange &change) {
+	std::string bytes;
+	ByteWriter out(bytes);
+	out.PutBytes(EncodePlacementRequest(change.request));
+	out.PutBytes(raft::EncodeMembership(change.membership));
+	return bytes;
+}
+
+Result<PlacementChange> DecodePlacementChange(ByteView bytes) {
+	ByteReader in(bytes);
+	auto request = DecodePlacementRequest(in.GetBytes());
+	auto membership = raft::DecodeMembership(in.GetBytes());
+	if (!in.Done() || !request.IsOk() || !membership.IsOk() || membership.Value().voters.empty()) {
+		return Status(ErrorCode::Corruption, "the change of a table's placement is malformed");
+	}
+	return PlacementChange {std::move(request.Value()), std::move(membership.Value())};
+}
+
+std::string PlacementToTag(const PlacementRequest &request) {
+	static const char *digits = "0123456789abcdef";
+	std::string tag;
+	for (auto letter : EncodePlacementRequest(request)) {
+		auto byte = static_cast<unsigned char>(letter);
+		tag.push_back(digits[byte >> 4]);
+		tag.push_back(digits[byte & 15]);
+	}
+	return tag;
+}
+
+Result<PlacementRequest> PlacementFromTag(const std::string &tag) {
+	std::string bytes;
+	for (size_t i = 0; i + 1 < tag.size(); i += 2) {
+		bytes.push_back(static_cast<char>(strtoul(tag.substr(i, 2).c_str(), nullptr, 16)));
+	}
+	return DecodePlacementRequest(bytes);
 }
 
 void CheckGroupCount(uint64_t groups) {

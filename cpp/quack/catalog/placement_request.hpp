@@ -34,6 +34,18 @@ std::string EncodePlacementRequest(const PlacementRequest &request);
 //! Corruption.
 Result<PlacementRequest> DecodePlacementRequest(ByteView bytes);
 
+//! Content of an EffectKind::Placement.
+struct PlacementChange {
+	PlacementRequest request;
+	//! Of the root group as the executing node knew it: what groups that this change creates start with. They follow
+	//! the root group's own from there.
+	raft::Membership membership;
+};
+
+std::string EncodePlacementChange(const PlacementChange &change);
+//! Corruption.
+Result<PlacementChange> DecodePlacementChange(ByteView bytes);
+
 //! Takes the options of this extension out of the statement; nothing when there are none. Throws BinderException for
 //! unknown ones, bad values, and options that do not go together.
 std::optional<PlacementRequest> TakePlacementOptions(duckdb::CreateTableInfo &info);
@@ -58,6 +70,8 @@ std::vector<std::string> GroupNamesOf(const PlacementRequest &request);
 
 //! The mark of a request on a table that a local transaction creates, until its COMMIT (duckdb_tables().tags).
 constexpr const char *PLACEMENT_TAG = "quack_placement";
+std::string PlacementToTag(const PlacementRequest &request);
+Result<PlacementRequest> PlacementFromTag(const std::string &tag);
 
 } // namespace catalog
 } // namespace quack

@@ -119,6 +119,7 @@ raft::GroupId Placements::Create(const std::string &name, raft::LogIndex index, 
 
 void Placements::Restore(GroupInfo info) {
 	groups_version++;
+	version++;
 	next_id = std::max(next_id, info.id + 1);
 	by_name[info.name] = info.id;
 	groups[info.id] = std::move(info);
@@ -130,6 +131,7 @@ void Placements::Retire(raft::GroupId group) {
 		return;
 	}
 	groups_version++;
+	version++;
 	by_name.erase(entry->second.name);
 	groups.erase(entry);
 }
@@ -153,10 +155,12 @@ std::string Placements::NameOf(raft::GroupId group) const {
 }
 
 void Placements::Set(const std::string &table, Placement placement) {
+	version++;
 	tables[table] = std::move(placement);
 }
 
 void Placements::Erase(const std::string &table) {
+	version++;
 	tables.erase(table);
 }
 
@@ -165,6 +169,7 @@ void Placements::Rename(const std::string &from, const std::string &to) {
 	if (from == to || entry == tables.end()) {
 		return;
 	}
+	version++;
 	tables[to] = std::move(entry->second);
 	tables.erase(from);
 }

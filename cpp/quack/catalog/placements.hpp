@@ -91,6 +91,10 @@ public:
 	const std::map<raft::GroupId, GroupInfo> &Groups() const {
 		return groups;
 	}
+	//! Changes with every change of anything in here.
+	uint64_t Version() const {
+		return version;
+	}
 	//! Changes whenever Groups() does.
 	uint64_t GroupsVersion() const {
 		return groups_version;
@@ -115,6 +119,7 @@ private:
 	std::unordered_map<std::string, raft::GroupId> by_name;
 	raft::GroupId next_id = raft::ROOT_GROUP + 1;
 	uint64_t groups_version = 0;
+	uint64_t version = 0;
 	std::map<std::string, Placement> tables;
 };
 

@@ -11,32 +11,17 @@
 #include "duckdb.hpp"
 #include "quack/catalog/fragments.hpp"
 #include "quack/catalog/outcome_window.hpp"
+#include "quack/catalog/placements.hpp"
 #include "quack/catalog/replicated_database.hpp"
 #include "quack/catalog/sync_watch.hpp"
 #include "quack/catalog/transaction_registry.hpp"
+#include "quack/node/prepared_parts.hpp"
 
 namespace quack {
 namespace catalog {
 
-//! A session that waits for the outcome of its entry. Registered before the entry is proposed.
-class CommitWaiter {
-public:
-	//! What the engine said about the latest attempt.
-	void OnProposed(const node::ProposeOutcome &outcome);
-	void OnApplied(const CommitOutcome &outcome);
-
-	struct Event {
-		std::optional<CommitOutcome> applied;
-		std::optional<node::ProposeOutcome> proposed; //! taken once
-	};
-	//! Returns at the first event or after `slice`.
-	Event Wait(MonotonicNs slice);
-
-private:
-	std::mutex lock;
-	std::condition_variable changed;
-	Event event;
-};
+class CommitWaiter;
+enum class WaitFor : uint8_t;
 
 //! Who used a sequence last, to find uses that overlap (DESIGN.md, Sequences).
 struct SequenceUsers {
@@ -64,6 +49,10 @@ struct SequenceUsers {
 	}
 };
 
+using TableInGroup = std::pair<raft::GroupId, std::string>;
+//! The applied vector at one moment.
+using AppliedVector = std::map<raft::GroupId, raft::LogIndex>;
+
 //! The part of the replicated state that lives outside user tables. Owned by the apply thread; `lock` guards it only
 //! against readers. Persisted in `__quack` (meta_store.hpp) inside the transactions that change it.
 struct ReplicatedState {
@@ -73,9 +62,17 @@ struct ReplicatedState {
 	raft::LogIndex catalog_version = 0;
 	std::unordered_map<std::string, raft::LogIndex> object_versions;
 	std::unordered_map<std::string, SequenceUsers> sequences;
-	//! Root index of the last entry that changed rows or definition of a table, by ObjectName::Key; and of any table.
-	std::unordered_map<std::string, raft::LogIndex> table_changes;
-	raft::LogIndex last_change = 0;
+	//! Per group the index of the last entry that changed rows or definition of a table, by ObjectName::Key; and of any
+	//! table.
+	std::map<TableInGroup, raft::LogIndex> table_changes;
+	std::map<raft::GroupId, raft::LogIndex> last_changes;
+	Placements placements;
+	//! Parts of transactions over several groups (cpp/GROUPS.md).
+	node::PreparedParts prepared;
+	//! quack_multiraft_sql_set_enabled.
+	bool is_multiraft_sql_enabled = false;
+	//! Entries of groups that are retired: RequestBaseNow() goes on from there.
+	uint64_t retired_entries = 0;
 	//! Large transactions that have not ended.
 	std::map<StreamId, OpenStream> streams;
 };
@@ -99,7 +96,11 @@ struct ReplicaCore {
 	//! Copies for readers that must not wait.
 	std::atomic<raft::LogIndex> catalog_version {0};
 	std::atomic<raft::LogIndex> root_applied {0};
-	std::vector<node::AppliedPosition> durable; //! guarded by state_lock
+	std::atomic<uint64_t> request_base {0};
+	std::atomic<uint64_t> groups_version {0};
+	std::shared_ptr<const AppliedVector> applied_vector = std::make_shared<AppliedVector>(); //! guarded by state_lock
+	std::shared_ptr<const Placements> placements = std::make_shared<Placements>();           //! guarded by state_lock
+	std::vector<node::AppliedPosition> durable;                                              //! guarded by state_lock
 
 	TransactionRegistry transactions;
 	//! The applier's own session: its commits pass through.
@@ -136,6 +137,10 @@ struct ReplicaCore {
 	//! When open transactions kept the last checkpoint from being made; 0 = it was made.
 	std::atomic<MonotonicNs> postponed_at {0};
 
+	//! After a change of `state`, with its lock held: brings the copies up to date.
+	void PublishCopies();
+	//! What is applied now.
+	std::shared_ptr<const AppliedVector> Vector() const;
 	//! This node leads the group and is in service.
 	bool Leads(raft::GroupId group) const;
 	//! Of an entry that this node makes by itself, planned on what it has applied; the request id is left to the
@@ -143,14 +148,17 @@ struct ReplicaCore {
 	EntryHeader OwnHeader() const;
 	//! Null when the catalog is not attached.
 	duckdb::shared_ptr<duckdb::AttachedDatabase> Attached() const;
+	std::string GroupName(raft::GroupId group) const;
+	//! It does not exist, as far as is applied here. A group that was just created may not run here yet.
+	bool IsGroupGone(raft::GroupId group) const;
 	//! Tells sessions that wait for these outcomes.
 	void DeliverOutcomes(const std::vector<CommitOutcome> &outcomes);
-};
+	//! Tells sessions that wait for these parts: Ok = granted.
+	void DeliverPrepared(const std::vector<CommitOutcome> &prepared);
 
-//! Proposes the payload until its outcome is known or the deadline passes. After an interrupt, what is underway gets a
-//! short while to become known.
-CommitOutcome ProposeAndWait(ReplicaCore &core, const RequestId &id, SharedBytes payload, MonotonicNs deadline,
-                             std::function<bool()> interrupted);
+private:
+	void Deliver(const CommitOutcome &outcome, WaitFor kind);
+};
 
 //! What became of a request, if it is remembered.
 std::optional<CommitOutcome> KnownOutcome(const ReplicaCore &core, const RequestId &id);

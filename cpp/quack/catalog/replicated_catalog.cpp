@@ -5,12 +5,14 @@
 #include "duckdb/common/string_util.hpp"
 #include "duckdb/main/attached_database.hpp"
 #include "duckdb/main/config.hpp"
+#include "duckdb/parser/constraints/foreign_key_constraint.hpp"
 #include "duckdb/parser/parsed_data/alter_table_info.hpp"
 #include "duckdb/parser/parsed_data/attach_info.hpp"
 #include "duckdb/parser/parsed_data/create_index_info.hpp"
 #include "duckdb/parser/parsed_data/create_schema_info.hpp"
 #include "duckdb/parser/statement/create_statement.hpp"
 #include "duckdb/planner/binder.hpp"
+#include "duckdb/planner/parsed_data/bound_create_table_info.hpp"
 #include "duckdb/planner/operator/logical_delete.hpp"
 #include "duckdb/planner/operator/logical_insert.hpp"
 #include "duckdb/planner/operator/logical_merge_into.hpp"
@@ -97,6 +99,7 @@ duckdb::optional_ptr<duckdb::CatalogEntry> ReplicatedCatalog::CreateSchema(duckd
 duckdb::unique_ptr<duckdb::LogicalOperator>
 ReplicatedCatalog::BindCreateIndex(duckdb::Binder &binder, duckdb::CreateStatement &stmt,
                                    duckdb::TableCatalogEntry &table, duckdb::unique_ptr<duckdb::LogicalOperator> plan) {
+	CheckUniqueKey(table, stmt.info->Cast<duckdb::CreateIndexInfo>());
 	auto result = DuckCatalog::BindCreateIndex(binder, stmt, table, std::move(plan));
 	return &binder.context == core->apply_context.load() ? std::move(result) : DeclareOnly(std::move(result));
 }
@@ -104,9 +107,114 @@ ReplicatedCatalog::BindCreateIndex(duckdb::Binder &binder, duckdb::CreateStateme
 duckdb::unique_ptr<duckdb::LogicalOperator> ReplicatedCatalog::BindAlterAddIndex(
     duckdb::Binder &binder, duckdb::TableCatalogEntry &table_entry, duckdb::unique_ptr<duckdb::LogicalOperator> plan,
     duckdb::unique_ptr<duckdb::CreateIndexInfo> create_info, duckdb::unique_ptr<duckdb::AlterTableInfo> alter_info) {
+	CheckUniqueKey(table_entry, *create_info);
 	auto result = DuckCatalog::BindAlterAddIndex(binder, table_entry, std::move(plan), std::move(create_info),
 	                                             std::move(alter_info));
 	return &binder.context == core->apply_context.load() ? std::move(result) : DeclareOnly(std::move(result));
+}
+
+//! Groups are for those who asked for them.
+void ReplicatedCatalog::RequireGroupStatements() const {
+	std::lock_guard<std::mutex> guard(core->state_lock);
+	if (!core->state.is_multiraft_sql_enabled) {
+		throw duckdb::NotImplementedException("tables are placed in groups only after SELECT "
+		                                      "quack_multiraft_sql_set_enabled(true); (on any node, for the "
+		                                      "whole cluster)");
+	}
+}
+
+//! What a foreign key points to must be decided in the same log. Throws BinderException.
+void ReplicatedCatalog::CheckForeignKeys(const std::string &table, const std::vector<std::string> &schema,
+                                         const duckdb::vector<duckdb::unique_ptr<duckdb::Constraint>> &constraints,
+                                         const PlacementRequest *request) const {
+	std::lock_guard<std::mutex> guard(core->state_lock);
+	auto &placements = core->state.placements;
+	auto here = request == nullptr || request->kind == PlacementRequest::Kind::Root ? std::string(ROOT_GROUP_NAME)
+	                                                                                : request->group;
+	for (auto &constraint : constraints) {
+		if (constraint->type != duckdb::ConstraintType::FOREIGN_KEY) {
+			continue;
+		}
+		auto &info = constraint->Cast<duckdb::ForeignKeyConstraint>().info;
+		ObjectName other {schema, info.table.GetIdentifierName()};
+		auto *placement = placements.Of(other.Key());
+		auto is_sharded = placement != nullptr && placement->IsSharded();
+		auto there = placement == nullptr ? std::string(ROOT_GROUP_NAME) : placements.NameOf(placement->group);
+		if (other.name != table && (is_sharded || there != here)) {
+			throw duckdb::
+			    BinderException("a foreign key joins table \"%s\" in group \"%s\" and table \"%s\" in %s: both "
+				                "must live in the same group; pin them to one with quack_group",
+				                table, here, other.name, is_sharded ? "many groups" : "group \"" + there + "\"");
+		}
+	}
+}
+
+duckdb::ErrorData ReplicatedCatalog::SupportsCreateTable(duckdb::BoundCreateTableInfo &info) {
+	auto &base = info.Base();
+	try {
+		auto request = TakePlacementOptions(base);
+		auto table = base.GetTableName().GetIdentifierName();
+		if (request) {
+			RequireGroupStatements();
+			CheckPlacementRequest(table, base.columns, base.constraints, *request);
+			base.tags[PLACEMENT_TAG] = PlacementToTag(*request);
+		}
+		auto schema = NameOf(info.schema);
+		schema.schema.push_back(schema.name);
+		CheckForeignKeys(table, schema.schema, base.constraints, request ? &*request : nullptr);
+	} catch (std::exception &error) {
+		return duckdb::ErrorData(error);
+	}
+	return DuckCatalog::SupportsCreateTable(info);
+}
+
+void ReplicatedCatalog::Place(duckdb::ClientContext &context, duckdb::DuckTableEntry &table, PlacementRequest request) {
+	RequireGroupStatements();
+	auto name = NameOf(table);
+	if (table.timestamp.load() >= duckdb::TRANSACTION_ID_START) {
+		throw duckdb::BinderException("table \"%s\" was created or altered in this transaction: COMMIT before it gets "
+		                              "another place, or say its place in CREATE TABLE ... WITH",
+		                              name.ToString());
+	}
+	std::optional<Placement> before;
+	{
+		std::lock_guard<std::mutex> guard(core->state_lock);
+		if (auto *known = core->state.placements.Of(name.Key())) {
+			before = *known;
+		}
+	}
+	if (request.kind == PlacementRequest::Kind::Resized && (!before || !before->IsSharded())) {
+		throw duckdb::
+		    BinderException("table \"%s\" is not sharded, so it has no number of groups: SET GROUPS is for tables "
+			                "created WITH (quack_shard_key = ..., quack_initial_groups = ...)",
+			                name.ToString());
+	}
+	if (request.kind != PlacementRequest::Kind::Resized) {
+		CheckForeignKeys(name.name, name.schema, table.GetConstraints(), &request);
+	}
+	OnWrite(context, table);
+	core->transactions.NotePlacement(duckdb::DuckTransaction::Get(context, *this), name, std::move(request));
+}
+
+//! Throws BinderException: a unique key of a sharded table must hold its shard key.
+void ReplicatedCatalog::CheckUniqueKey(const duckdb::TableCatalogEntry &table,
+                                       const duckdb::CreateIndexInfo &index) const {
+	auto name = NameOf(table);
+	std::vector<std::string> shard_key;
+	{
+		std::lock_guard<std::mutex> guard(core->state_lock);
+		auto *placement = core->state.placements.Of(name.Key());
+		if (placement == nullptr || !placement->IsSharded() ||
+		    index.constraint_type == duckdb::IndexConstraintType::NONE) {
+			return;
+		}
+		shard_key = placement->shard_key;
+	}
+	std::vector<std::string> columns;
+	for (auto &expression : index.parsed_expressions) {
+		columns.push_back(expression->GetName().GetIdentifierName());
+	}
+	CheckUniqueHoldsShardKey(name.name, shard_key, columns, "the unique index");
 }
 
 void ReplicatedCatalog::OnWrite(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table) {

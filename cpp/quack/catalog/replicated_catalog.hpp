@@ -37,6 +37,11 @@ public:
 	                  duckdb::unique_ptr<duckdb::CreateIndexInfo> create_info,
 	                  duckdb::unique_ptr<duckdb::AlterTableInfo> alter_info) override;
 
+	//! Takes the options of this extension; the table gets its place at COMMIT.
+	duckdb::ErrorData SupportsCreateTable(duckdb::BoundCreateTableInfo &info) override;
+	//! At the COMMIT of the session's transaction the table gets another place. Throws BinderException when it cannot.
+	void Place(duckdb::ClientContext &context, duckdb::DuckTableEntry &table, PlacementRequest request);
+
 	//! A statement of a serializable transaction may read the table.
 	void NoteRead(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table);
 
@@ -45,6 +50,11 @@ public:
 	}
 
 private:
+	void RequireGroupStatements() const;
+	void CheckForeignKeys(const std::string &table, const std::vector<std::string> &schema,
+	                      const duckdb::vector<duckdb::unique_ptr<duckdb::Constraint>> &constraints,
+	                      const PlacementRequest *request) const;
+	void CheckUniqueKey(const duckdb::TableCatalogEntry &table, const duckdb::CreateIndexInfo &index) const;
 	//! Refuses writes to `__quack`; notes others for eviction.
 	void OnWrite(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table);
 

@@ -14,9 +14,11 @@
 #include "quack/catalog/database_file.hpp"
 #include "quack/catalog/effects.hpp"
 #include "quack/catalog/equality_audit.hpp"
+#include "quack/catalog/group_commit.hpp"
 #include "quack/catalog/meta_store.hpp"
 #include "quack/catalog/replicated_catalog.hpp"
 #include "quack/catalog/snapshot_image.hpp"
+#include "quack/catalog/part_sweeper.hpp"
 #include "quack/catalog/stream_sweeper.hpp"
 #include "quack/common/log.hpp"
 
@@ -41,7 +43,7 @@ std::string WatchName(const ReplicaCore &core) {
 
 ReplicatedDatabase::ReplicatedDatabase(std::shared_ptr<ReplicaCore> core_p)
     : core(std::move(core_p)), applier(std::make_unique<Applier>(*core)), audit(std::make_unique<EqualityAudit>(*core)),
-      sweeper(std::make_unique<StreamSweeper>(*core)) {
+      sweeper(std::make_unique<StreamSweeper>(*core)), part_sweeper(std::make_unique<PartSweeper>(*core)) {
 	core->audit = audit.get();
 }
 
@@ -70,8 +72,10 @@ void ReplicatedDatabase::SetEngine(node::ConsensusEngine *engine) {
 	if (engine != nullptr) {
 		audit->Start();
 		sweeper->Start();
+		part_sweeper->Start();
 	} else {
 		sweeper->Stop();
+		part_sweeper->Stop();
 		audit->Stop();
 	}
 }
@@ -81,6 +85,7 @@ void ReplicatedDatabase::Close() {
 		return;
 	}
 	core->engine = nullptr;
+	part_sweeper->Stop();
 	sweeper->Stop();
 	audit->Stop();
 	auto status = WriteCheckpoint(*core);
@@ -166,11 +171,78 @@ std::optional<CommitOutcome> ReplicatedDatabase::Outcome(const RequestId &id) co
 	return KnownOutcome(*core, id);
 }
 
+//! The root group first: whoever plans behind that entry knows of it, and whoever planned before can only name groups
+//! that exist there.
 CommitOutcome ReplicatedDatabase::ResolveOutcome(const RequestId &id, raft::LogIndex base, MonotonicNs deadline) {
+	auto entry_base = std::min<uint64_t>(base, core->request_base);
+	auto outcome = ProposeAndWait(*core, {id, raft::ROOT_GROUP}, VoidEntry(*core, id, entry_base), deadline, {});
+	if (outcome.status.IsOk() || outcome.index == 0) {
+		return outcome;
+	}
+	std::vector<raft::GroupId> groups;
+	{
+		std::lock_guard<std::mutex> guard(core->state_lock);
+		for (auto &group : core->state.placements.Groups()) {
+			groups.push_back(group.first);
+		}
+	}
+	for (auto group : groups) {
+		auto there = ProposeAndWait(*core, {id, group}, VoidEntry(*core, id, entry_base), deadline, {});
+		if (there.status.IsOk() || there.index == 0) {
+			return there;
+		}
+		if (there.status.Code() != ErrorCode::Cancelled) {
+			outcome = there;
+		}
+	}
+	return outcome;
+}
+
+bool ReplicatedDatabase::IsMultiraftSqlEnabled() const {
+	std::lock_guard<std::mutex> guard(core->state_lock);
+	return core->state.is_multiraft_sql_enabled;
+}
+
+Status ReplicatedDatabase::SetMultiraftSql(bool is_enabled, MonotonicNs deadline) {
+	EffectWriter effects;
+	effects.AddSetting("multiraft_sql", is_enabled ? "on" : "off");
 	auto header = core->OwnHeader();
-	header.request_id = id;
-	header.base_index = std::min(base, header.base_index);
-	return ProposeAndWait(*core, id, MakeSharedBytes(EffectWriter().Finish(header)), deadline, {});
+	header.request_id = NewRequestId(header.base_index);
+	return ProposeAndWait(*core, {header.request_id}, MakeSharedBytes(effects.Finish(header)), deadline, {}).status;
+}
+
+std::shared_ptr<const Placements> ReplicatedDatabase::GetPlacements() const {
+	std::lock_guard<std::mutex> guard(core->state_lock);
+	return core->placements;
+}
+
+uint64_t ReplicatedDatabase::RequestBaseNow() const {
+	return core->request_base;
+}
+
+std::vector<node::Position> ReplicatedDatabase::Needs(const node::CommittedEntry &entry) const {
+	if (entry.entry.type != raft::EntryType::Normal) {
+		return {};
+	}
+	if (node::IsTransactionEntry(*entry.entry.payload)) {
+		auto transaction = node::DecodeTransactionEntry(*entry.entry.payload);
+		return transaction.IsOk() ? node::NeedsOf(transaction.Value(), entry.group) : std::vector<node::Position>();
+	}
+	auto planned = entry.group == raft::ROOT_GROUP ? 0 : PlannedVersionOf(*entry.entry.payload);
+	return planned == 0 ? std::vector<node::Position>() : std::vector<node::Position> {{raft::ROOT_GROUP, planned}};
+}
+
+std::vector<node::GroupDefinition> ReplicatedDatabase::Groups() const {
+	std::lock_guard<std::mutex> guard(core->state_lock);
+	std::vector<node::GroupDefinition> groups;
+	for (auto &group : core->state.placements.Groups()) {
+		groups.push_back({group.first, group.second.name, group.second.membership});
+	}
+	return groups;
+}
+
+uint64_t ReplicatedDatabase::GroupsVersion() const {
+	return core->groups_version;
 }
 
 raft::LogIndex ReplicatedDatabase::CatalogVersion() const {

@@ -34,8 +34,9 @@ constexpr const char *STORAGE_TYPE = "quack_replica";
 void RegisterReplicaStorage(duckdb::DBConfig &config);
 
 //! Names one commit attempt over all its retries. All zero = none. Bytes 0 to 9 are random; bytes 10 to 15 hold, most
-//! significant first, a root index that was applied somewhere before the id was made: the *base*. No entry under the id
-//! lies at or below it, so every node can tell whether the outcomes it remembers reach back far enough.
+//! significant first, the *base*: what RequestBaseNow() was on some node before the id was made. Entries carry the base
+//! of their id, and groups remember the largest base that they forgot, so every node can tell whether the outcomes it
+//! remembers reach back far enough (cpp/GROUPS.md, "Counting once").
 using RequestId = std::array<uint8_t, 16>;
 
 //! 32 lower-case hex digits.
@@ -77,6 +78,8 @@ struct CommitOutcome {
 	raft::GroupId group = raft::ROOT_GROUP;
 	//! The entry's log index; 0 when it never reached the log.
 	raft::LogIndex index = 0;
+	//! Of the entry; see RequestId.
+	uint64_t base = 0;
 };
 
 //! Per-session settings that commits and reads honour, and the last outcome. One per ClientContext. Thread-safe.
@@ -85,9 +88,12 @@ public:
 	//! The session's state, created with defaults at first use.
 	static SessionState &Get(duckdb::ClientContext &context);
 
-	//! The id of the next commit; used once, then cleared. Generated when not set. `base`: no entry under this id lies
-	//! at or below this root index; the default says that nobody used the id before now.
+	//! The id of the next commit; used once, then cleared. Generated when not set. `base`: of the id, or a later one
+	//! that everybody who uses the id agrees on; the default says that nobody used the id before now.
 	void SetNextRequestId(const RequestId &id, raft::LogIndex base = UINT64_MAX);
+	//! An earlier attempt of the same transaction was rejected: groups are prepared one after the other.
+	void SetInTurn(bool is_in_turn);
+	bool IsInTurn() const;
 	//! Absolute end (monotonic clock) of commits and fenced reads from now on; 0 = the default of 30 s per operation.
 	void SetDeadline(MonotonicNs deadline);
 	void SetConsistency(Consistency consistency);
@@ -143,6 +149,7 @@ private:
 	uint64_t started_in = UINT64_MAX;
 	bool started_again = false;
 	bool reads_were_hidden = false;
+	bool is_in_turn = false;
 	bool is_ending_transaction = false; //! the latest statement is COMMIT or ROLLBACK
 };
 
@@ -198,8 +205,10 @@ struct ReplicaStatistics {
 
 struct ReplicaCore;
 class Applier;
+class Placements;
 class EqualityAudit;
 class StreamSweeper;
+class PartSweeper;
 
 //! Threads: see node::StateMachine; everything else from any thread. The DatabaseInstance outlives it.
 class ReplicatedDatabase final : public node::StateMachine {
@@ -216,6 +225,9 @@ public:
 	void Close();
 
 	Status Apply(const std::vector<node::CommittedEntry> &entries) override;
+	std::vector<node::Position> Needs(const node::CommittedEntry &entry) const override;
+	std::vector<node::GroupDefinition> Groups() const override;
+	uint64_t GroupsVersion() const override;
 	std::vector<node::AppliedPosition> Applied() const override;
 	std::vector<node::AppliedPosition> Durable() const override;
 	//! Unavailable = postponed by an open transaction (see ReplicaOptions), which the message names; try again soon.
@@ -237,16 +249,27 @@ public:
 	//! Oldest first.
 	std::vector<TransactionInfo> Transactions() const;
 
-	//! The outcome of a request, if it is among those remembered (the last 65,536 entries of its group).
+	//! The outcome of a request, if one of the groups remembers it (for 65,536 entries).
 	std::optional<CommitOutcome> Outcome(const RequestId &id) const;
 
-	//! Makes the outcome of a request final. When no entry under this id was applied yet, one without effects is put
-	//! into the log under it: whichever comes first decides, on every node, and for a request that never arrives the
-	//! outcome is Cancelled. OutcomeUnknown: too many entries ago to tell, or no quorum before `deadline` (absolute).
+	//! Makes the outcome of a request final. Where no entry under this id was applied yet, one without effects is put
+	//! into the log under it, in every group: whichever comes first decides, on every node, and for a request that
+	//! never arrives the outcome is Cancelled. OutcomeUnknown: too many entries ago to tell, or no quorum before
+	//! `deadline` (absolute).
 	CommitOutcome ResolveOutcome(const RequestId &id, raft::LogIndex base, MonotonicNs deadline);
 
 	//! Root index of the last entry that changed the catalog.
 	raft::LogIndex CatalogVersion() const;
+
+	//! Whether statements that place tables in groups are allowed; a setting of the cluster.
+	bool IsMultiraftSqlEnabled() const;
+	//! Ok when it is committed and applied here.
+	Status SetMultiraftSql(bool is_enabled, MonotonicNs deadline);
+	//! Groups and where tables live, as of what is applied here; keys are ObjectName::Key().
+	std::shared_ptr<const Placements> GetPlacements() const;
+
+	//! The base of a request id that is made now: what is applied here, summed over all groups. Never falls.
+	uint64_t RequestBaseNow() const;
 
 	ReplicaStatistics Statistics() const;
 
@@ -257,6 +280,7 @@ private:
 	std::unique_ptr<Applier> applier;
 	std::unique_ptr<EqualityAudit> audit;
 	std::unique_ptr<StreamSweeper> sweeper;
+	std::unique_ptr<PartSweeper> part_sweeper;
 };
 
 } // namespace catalog

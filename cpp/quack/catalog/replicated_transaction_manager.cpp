@@ -8,6 +8,8 @@
 #include "duckdb/transaction/meta_transaction.hpp"
 #include "quack/catalog/capture.hpp"
 #include "quack/catalog/fragment_sender.hpp"
+#include "quack/catalog/group_commit.hpp"
+#include "quack/catalog/part_writers.hpp"
 #include "quack/catalog/read_set.hpp"
 #include "quack/common/limits.hpp"
 
@@ -62,8 +64,12 @@ duckdb::Transaction &ReplicatedTransactionManager::StartTransaction(duckdb::Clie
 	open.opened_at = SystemClock().Now();
 	open.is_serializable = IsSerializable(context);
 	// Read before the snapshot is taken: too old is refused at apply and retried, too new would go unnoticed.
-	open.snapshot_index = core->root_applied;
-	open.planned_version = core->catalog_version;
+	{
+		std::lock_guard<std::mutex> guard(core->state_lock);
+		open.snapshot = core->applied_vector;
+		open.snapshot_index = core->root_applied;
+		open.planned_version = core->catalog_version;
+	}
 	auto &transaction = DuckTransactionManager::StartTransaction(context).Cast<duckdb::DuckTransaction>();
 	core->transactions.Add(transaction, std::move(open));
 	if (!context.transaction.IsAutoCommit() && !NoBarrierScope::Active()) {
@@ -95,7 +101,7 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitTransaction(duckdb::Client
 		            Status(ErrorCode::Conflict, "the transaction was aborted in its middle, because this node needed "
 		                                        "what it held or took over a snapshot; nothing of it was committed"));
 	}
-	if (!transaction.ChangesMade()) {
+	if (!transaction.ChangesMade() && !core->transactions.HasPlacements(transaction)) {
 		EndingScope ending(core->transactions, transaction);
 		return DuckTransactionManager::CommitTransaction(context, transaction_p);
 	}
@@ -121,42 +127,43 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 	}
 	auto &session = SessionState::Get(context);
 	SpoolFile spool(SpoolDirectory(core->options.path));
-	EffectWriter effects(core->options.split_bytes, [&](ByteView frame) {
-		auto status = spool.Append(frame);
-		if (!status.IsOk()) {
-			throw Status(status.Code(), (status.Code() == ErrorCode::DiskFull ? "no space on " : "on ") +
-			                                core->options.node_id + ": " + status.Message());
-		}
-	});
+	auto parts = MakeWriters(spool);
+	GroupTransaction over_groups;
 	std::string payload;
 	FragmentPlan plan;
 	EntryHeader header;
 	try {
-		Capture(transaction).Run(effects);
-		if (effects.Count() == 0) {
+		for (auto &placed : open.placed) {
+			parts->AddPlacement(placed.second.first, placed.second.second);
+		}
+		Capture(transaction).Run(*parts);
+		if (parts->IsEmpty()) {
 			EndingScope ending(core->transactions, transaction);
 			return DuckTransactionManager::CommitTransaction(context, transaction);
 		}
 		if (open.is_serializable) {
-			if (session.ReadsWereHidden()) {
-				effects.AddRead(ObjectName());
-			}
-			for (auto &table : open.read) {
-				effects.AddRead(table.second);
-			}
+			AddReads(open, session.ReadsWereHidden(), *parts);
 		}
+		parts->CheckSplit();
+		CheckPlan(open, *parts);
 		header.request_id = session.TakeRequestId(&header.base_index);
 		header.incarnation = core->incarnation;
 		header.planned_version = open.planned_version;
-		header.snapshot_index = open.snapshot_index;
-		header.base_index = std::min<raft::LogIndex>(header.base_index, core->root_applied);
-		if (effects.IsSplit()) {
-			effects.FinishFrames();
-			plan = PlanFragments(*core, spool);
-			plan.end.plain_bytes = effects.FramedBytes();
-			payload = effects.Finish(header, plan.end);
+		header.base_index = header.base_index == UINT64_MAX ? core->request_base.load() : header.base_index;
+		if (auto group = parts->SingleGroup()) {
+			plan.group = *group;
+			header.snapshot_index = SnapshotIndex(open, *group);
+			auto &effects = parts->For(*group);
+			if (effects.IsSplit()) {
+				effects.FinishFrames();
+				PlanFragments(*core, spool, plan);
+				plan.end.plain_bytes = effects.FramedBytes();
+				payload = effects.Finish(header, plan.end);
+			} else {
+				payload = effects.Finish(header);
+			}
 		} else {
-			payload = effects.Finish(header);
+			over_groups = MakeParts(open, header, *parts);
 		}
 	} catch (Status &failure) {
 		return Fail(context, transaction, failure);
@@ -164,18 +171,128 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 		return Fail(context, transaction, CaptureFailure(duckdb::ErrorData(error)));
 	}
 	auto size = CheckEntryBytes(payload.size(), "the transaction's list of changed objects");
+	for (auto &part : over_groups.parts) {
+		size = size.IsOk() ? CheckEntryBytes(part.body.size(), "the transaction's part in one group") : size;
+	}
 	if (!size.IsOk()) {
-		return Fail(context, transaction,
-		            Status(size.Code(), size.Message() + "; change fewer objects in one transaction"));
+		return Fail(context, transaction, Status(size.Code(), size.Message() + "; change less in one transaction"));
 	}
 	RollbackTransaction(transaction);
 	plan.header = header;
-	auto outcome = plan.end.count > 0
-	                   ? CommitLarge(context, plan, spool, std::move(payload))
-	                   : ProposeAndWait(*core, header.request_id, MakeSharedBytes(std::move(payload)),
-	                                    session.OperationDeadline(), [&context] { return context.IsInterrupted(); });
+	auto outcome = Commit(context, plan, spool, std::move(payload), std::move(over_groups));
 	session.SetLastCommit(outcome);
 	return outcome.status.IsOk() ? duckdb::ErrorData() : ToError(outcome);
+}
+
+std::unique_ptr<PartWriters> ReplicatedTransactionManager::MakeWriters(SpoolFile &spool) {
+	std::shared_ptr<const Placements> placements;
+	{
+		std::lock_guard<std::mutex> guard(core->state_lock);
+		placements = core->placements;
+	}
+	return std::make_unique<PartWriters>(
+	    std::move(placements), [this] { return RootMembership(); }, core->options.split_bytes,
+	    [this, &spool](ByteView frame) {
+		    auto status = spool.Append(frame);
+		    if (!status.IsOk()) {
+			    throw Status(status.Code(), (status.Code() == ErrorCode::DiskFull ? "no space on " : "on ") +
+				                                core->options.node_id + ": " + status.Message());
+		    }
+	    });
+}
+
+//! Groups were chosen by where tables live now. Throws Status when one of them has changed since the transaction began:
+//! an entry planned before the change must not come into a group that the table lives in only since.
+void ReplicatedTransactionManager::CheckPlan(const OpenTransaction &open, const PartWriters &parts) const {
+	std::lock_guard<std::mutex> guard(core->state_lock);
+	for (auto &table : parts.Used()) {
+		auto version = core->state.object_versions.find(table);
+		if (version != core->state.object_versions.end() && version->second > open.planned_version) {
+			throw Status(ErrorCode::SchemaChanged,
+			             "a table that this transaction uses was changed by another transaction; retry");
+		}
+	}
+}
+
+raft::Membership ReplicatedTransactionManager::RootMembership() const {
+	auto *engine = core->engine.load();
+	if (engine == nullptr) {
+		throw Status(ErrorCode::Unavailable, "this node's consensus engine is not running");
+	}
+	auto membership = engine->RootMembership();
+	if (!membership.IsOk()) {
+		throw membership.GetStatus();
+	}
+	return membership.Value();
+}
+
+//! What a serializable transaction read, in each group that it was read from; and in the root group for the catalog.
+void ReplicatedTransactionManager::AddReads(const OpenTransaction &open, bool are_hidden, PartWriters &parts) {
+	std::shared_ptr<const Placements> placements;
+	{
+		std::lock_guard<std::mutex> guard(core->state_lock);
+		placements = core->placements;
+	}
+	if (are_hidden) {
+		parts.Root().AddRead(ObjectName());
+		for (auto &group : placements->Groups()) {
+			parts.For(group.first).AddRead(ObjectName());
+		}
+	}
+	for (auto &table : open.read) {
+		for (auto group : placements->GroupsOf(table.first)) {
+			parts.For(group).AddRead(table.second);
+		}
+	}
+	// A part in the root group checks that the catalog is the same.
+	if (parts.Groups().count(raft::ROOT_GROUP) == 0) {
+		parts.Root().AddRead(ObjectName {{META_SCHEMA}, "state"});
+	}
+}
+
+raft::LogIndex ReplicatedTransactionManager::SnapshotIndex(const OpenTransaction &open, raft::GroupId group) {
+	auto found = open.snapshot->find(group);
+	return found == open.snapshot->end() ? 0 : found->second;
+}
+
+GroupTransaction ReplicatedTransactionManager::MakeParts(const OpenTransaction &open, EntryHeader header,
+                                                         PartWriters &parts) {
+	GroupTransaction transaction;
+	transaction.id = header.request_id;
+	transaction.planned_version = header.planned_version;
+	transaction.base = header.base_index;
+	for (auto group : parts.Groups()) {
+		header.snapshot_index = SnapshotIndex(open, group);
+		node::TransactionPart part;
+		part.group = group;
+		part.locks = parts.LocksIn(group);
+		part.body = parts.For(group).Finish(header);
+		transaction.parts.push_back(std::move(part));
+	}
+	return transaction;
+}
+
+CommitOutcome ReplicatedTransactionManager::Commit(duckdb::ClientContext &context, FragmentPlan &plan,
+                                                   const SpoolFile &spool, std::string payload,
+                                                   GroupTransaction over_groups) {
+	auto &session = SessionState::Get(context);
+	auto &header = plan.header;
+	// In whatever group: the request may have been applied in an earlier life of its session, or given up.
+	if (auto known = KnownOutcome(*core, header.request_id)) {
+		return *known;
+	}
+	auto interrupted = [&context] {
+		return context.IsInterrupted();
+	};
+	if (!over_groups.parts.empty()) {
+		over_groups.in_turn = session.IsInTurn();
+		return CommitOverGroups(*core, std::move(over_groups), session.OperationDeadline(), interrupted);
+	}
+	if (plan.end.count > 0) {
+		return CommitLarge(context, plan, spool, std::move(payload));
+	}
+	return ProposeAndWait(*core, {header.request_id, plan.group}, MakeSharedBytes(std::move(payload)),
+	                      session.OperationDeadline(), interrupted);
 }
 
 //! Fragments first; nothing of them shows before the entry that ends them is applied.
@@ -198,8 +315,8 @@ CommitOutcome ReplicatedTransactionManager::CommitLarge(duckdb::ClientContext &c
 	auto deadline = session.HasDeadline() ? operation
 	                                      : session.OperationDeadline() +
 	                                            MonotonicNs(plan.end.bytes / APPLY_BYTES_PER_SECOND) * NS_PER_SECOND;
-	return ProposeAndWait(*core, plan.header.request_id, MakeSharedBytes(std::move(end_payload)), deadline,
-	                      interrupted);
+	return ProposeAndWait(*core, {plan.header.request_id, plan.group}, MakeSharedBytes(std::move(end_payload)),
+	                      deadline, interrupted);
 }
 
 void ReplicatedTransactionManager::Checkpoint(duckdb::ClientContext &context, bool force) {

@@ -10,6 +10,8 @@ namespace quack {
 namespace catalog {
 
 struct FragmentPlan;
+struct GroupTransaction;
+class PartWriters;
 class SpoolFile;
 
 class ReplicatedTransactionManager final : public duckdb::DuckTransactionManager {
@@ -28,6 +30,14 @@ public:
 private:
 	bool PassThrough(duckdb::ClientContext &context) const;
 	duckdb::ErrorData CommitReplicated(duckdb::ClientContext &context, duckdb::DuckTransaction &transaction);
+	std::unique_ptr<PartWriters> MakeWriters(SpoolFile &spool);
+	raft::Membership RootMembership() const;
+	void AddReads(const OpenTransaction &open, bool are_hidden, PartWriters &parts);
+	void CheckPlan(const OpenTransaction &open, const PartWriters &parts) const;
+	static raft::LogIndex SnapshotIndex(const OpenTransaction &open, raft::GroupId group);
+	static GroupTransaction MakeParts(const OpenTransaction &open, EntryHeader header, PartWriters &parts);
+	CommitOutcome Commit(duckdb::ClientContext &context, FragmentPlan &plan, const SpoolFile &spool,
+	                     std::string payload, GroupTransaction over_groups);
 	CommitOutcome CommitLarge(duckdb::ClientContext &context, FragmentPlan &plan, const SpoolFile &spool,
 	                          std::string end_payload);
 	duckdb::ErrorData Fail(duckdb::ClientContext &context, duckdb::DuckTransaction &transaction, const Status &status);

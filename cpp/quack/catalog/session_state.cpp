@@ -96,6 +96,16 @@ void SessionState::SetNextRequestId(const RequestId &id, raft::LogIndex base) {
 	next_request_base = base;
 }
 
+void SessionState::SetInTurn(bool is_in_turn_p) {
+	std::lock_guard<std::mutex> guard(lock);
+	is_in_turn = is_in_turn_p;
+}
+
+bool SessionState::IsInTurn() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return is_in_turn;
+}
+
 void SessionState::SetDeadline(MonotonicNs deadline_p) {
 	std::lock_guard<std::mutex> guard(lock);
 	deadline = deadline_p;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "quack/catalog/commit_proposals.hpp"
 #include "quack/catalog/fragment_sender.hpp"
 #include "quack/common/log.hpp"
 
@@ -77,7 +78,7 @@ std::vector<OpenStream> StreamSweeper::Idle() {
 void StreamSweeper::Drop(const OpenStream &open) {
 	RequestId id;
 	auto payload = StreamDropEntry(core, open.stream, id);
-	auto outcome = ProposeAndWait(core, id, std::move(payload), clock.Now() + PROPOSE_TIMEOUT, [this] {
+	auto outcome = ProposeAndWait(core, {id, open.group}, std::move(payload), clock.Now() + PROPOSE_TIMEOUT, [this] {
 		std::lock_guard<std::mutex> guard(lock);
 		return is_stopping;
 	});

@@ -179,6 +179,21 @@ void TransactionRegistry::NoteWrite(duckdb::DuckTransaction &transaction, const 
 	}
 }
 
+void TransactionRegistry::NotePlacement(duckdb::DuckTransaction &transaction, const ObjectName &table,
+                                        PlacementRequest request) {
+	std::lock_guard<std::mutex> guard(lock);
+	auto found = open_transactions.find(&transaction);
+	if (found != open_transactions.end()) {
+		found->second.placed[table.Key()] = {table, std::move(request)};
+	}
+}
+
+bool TransactionRegistry::HasPlacements(duckdb::DuckTransaction &transaction) {
+	std::lock_guard<std::mutex> guard(lock);
+	auto found = open_transactions.find(&transaction);
+	return found != open_transactions.end() && !found->second.placed.empty();
+}
+
 void TransactionRegistry::CloseGate() {
 	std::lock_guard<std::mutex> guard(lock);
 	gate_closed = true;

@@ -14,6 +14,7 @@
 #include "quack/common/clock.hpp"
 #include "quack/common/status.hpp"
 #include "quack/catalog/effects.hpp"
+#include "quack/catalog/placement_request.hpp"
 #include "quack/raft/types.hpp"
 
 namespace quack {
@@ -28,6 +29,10 @@ struct OpenTransaction {
 	//! Catalog version and root index applied before the snapshot was taken.
 	raft::LogIndex planned_version = 0;
 	raft::LogIndex snapshot_index = 0;
+	//! Applied before the snapshot was taken, in all groups.
+	std::shared_ptr<const std::map<raft::GroupId, raft::LogIndex>> snapshot;
+	//! Tables that get another place at COMMIT, by key.
+	std::map<std::string, std::pair<ObjectName, PlacementRequest>> placed;
 	MonotonicNs opened_at = 0;
 	//! What it read is checked at commit; `read` holds the tables by key.
 	bool is_serializable = false;
@@ -74,6 +79,9 @@ public:
 
 	void NoteRead(duckdb::DuckTransaction &transaction, const ObjectName &table);
 	void NoteWrite(duckdb::DuckTransaction &transaction, const ObjectName &table);
+	//! At its COMMIT the table gets another place; the last wish for a table counts.
+	void NotePlacement(duckdb::DuckTransaction &transaction, const ObjectName &table, PlacementRequest request);
+	bool HasPlacements(duckdb::DuckTransaction &transaction);
 
 	//! Aborts open transactions of `database`, and waits for those that are ending anyway. Their sessions see `reason`
 	//! (SessionState::Doomed), at the latest at COMMIT. Returns how many were aborted.

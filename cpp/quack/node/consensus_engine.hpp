@@ -119,6 +119,9 @@ public:
 
 	virtual std::vector<GroupStatus> GetStatus() const = 0;
 
+	//! The newest committed membership of the root group that this node knows; Unavailable before it is formed, or
+	//! while its voters are being changed.
+	virtual Result<raft::Membership> RootMembership() const = 0;
 	//! Which disk of this node has not answered for how long; empty while they answer. Then nothing that needs the disk
 	//! should be begun here, and who waits for it should ask another node. Cheap; any thread.
 	virtual std::string HungDisk() const {

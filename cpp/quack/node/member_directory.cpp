@@ -312,6 +312,11 @@ void MemberDirectory::Rebuild() {
 	}
 }
 
+raft::Membership MemberDirectory::CommittedMembership() const {
+	std::lock_guard<std::mutex> guard(lock);
+	return committed;
+}
+
 void MemberDirectory::SetMembership(const raft::Membership &in_force_p, const raft::Membership &committed_p) {
 	std::lock_guard<std::mutex> guard(lock);
 	auto before = records;

@@ -82,6 +82,8 @@ public:
 	std::string WaitingFor() const;
 	//! From the root group: in force, and newest known to be committed.
 	void SetMembership(const raft::Membership &in_force, const raft::Membership &committed);
+	//! Newest known to be committed; empty before the groups run.
+	raft::Membership CommittedMembership() const;
 	//! Nodes that another group than the root group lists, as far as this node knows: a removed one among them still
 	//! takes part, because its vote may be needed there to let it go.
 	void SetOtherMembers(std::set<raft::NodeId> members);

@@ -361,6 +361,14 @@ std::vector<MemberStatus> RaftEngine::GetMembers() const {
 	                       parts->clock.Now());
 }
 
+Result<raft::Membership> RaftEngine::RootMembership() const {
+	auto membership = parts->directory.CommittedMembership();
+	if (membership.voters.empty() || membership.IsJoint()) {
+		return Status(ErrorCode::Unavailable, "the members of the cluster are being changed; retry");
+	}
+	return membership;
+}
+
 std::vector<GroupStatus> RaftEngine::GetStatus() const {
 	std::vector<GroupStatus> rows;
 	auto now = parts->clock.Now();

@@ -82,6 +82,7 @@ public:
 	void RequestCheckpoint();
 
 	std::vector<GroupStatus> GetStatus() const override;
+	Result<raft::Membership> RootMembership() const override;
 	//! To and from this node, also while it has no groups yet.
 	std::vector<SnapshotTransfer> GetSnapshotTransfers() const;
 	std::string HungDisk() const override;

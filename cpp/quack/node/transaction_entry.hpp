@@ -19,7 +19,7 @@
 namespace quack {
 namespace node {
 
-constexpr uint16_t TRANSACTION_ENTRY_VERSION = 16;
+constexpr uint16_t TRANSACTION_ENTRY_VERSION = 5;
 
 //! Names one attempt of a transaction, in all its groups: the request id of the commit.
 using TransactionId = std::array<uint8_t, 16>;

@@ -44,7 +44,7 @@ std::optional<catalog::CommitOutcome> AttemptWalk::Advance() {
 		}
 		id = AttemptId(first, ++number);
 		// Whoever proposes the next attempt has seen this one rejected.
-		base = outcome->index;
+		base = outcome->base;
 	}
 	return std::nullopt;
 }

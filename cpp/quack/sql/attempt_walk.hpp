@@ -22,7 +22,7 @@ public:
 	const catalog::RequestId &Id() const {
 		return id;
 	}
-	//! No entry under that id lies at or below this root index.
+	//! See catalog::RequestId: of that id, or later.
 	raft::LogIndex Base() const {
 		return base;
 	}

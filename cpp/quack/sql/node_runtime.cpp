@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "duckdb/storage/object_cache.hpp"
+#include "quack/node/transaction_entry.hpp"
 #include "quack/catalog/effects.hpp"
 #include "quack/common/log.hpp"
 #include "quack/node/member_id.hpp"
@@ -134,7 +135,7 @@ node::RaftEngineConfig NodeRuntime::EngineConfig() const {
 	};
 	result.duckdb_version = QUACK_DUCKDB_VERSION;
 	result.storage_version = static_cast<uint64_t>(duckdb::StorageVersion::V2_0_0);
-	result.entry_format_max = catalog::ENTRY_FORMAT_VERSION;
+	result.entry_format_max = std::max(catalog::ENTRY_FORMAT_VERSION, node::TRANSACTION_ENTRY_VERSION);
 	result.temp_dir = directory->IncomingPath();
 	result.log_dir = directory->LogPath();
 	result.election_timeout = static_cast<MonotonicNs>(config.election_timeout_ms) * NS_PER_MS;

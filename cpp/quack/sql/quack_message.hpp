@@ -52,12 +52,15 @@ constexpr const char *HEADER_REQUEST_ID = "X-Quack-Request-Id";
 constexpr const char *HEADER_CONSISTENCY = "X-Quack-Consistency";
 //! Request: milliseconds left for the whole statement, retries included.
 constexpr const char *HEADER_DEADLINE_MS = "X-Quack-Deadline-Ms";
-//! Request: the caller has seen this commit index; a 'session' read waits for it. Carries a session across nodes.
-constexpr const char *HEADER_MIN_COMMIT_INDEX = "X-Quack-Min-Commit-Index";
-//! Responses: version of the catalog, commit index that the answer reflects (after a write: includes it), "host:port"
-//! of the leader, and "node_id=host:port,..." of all voters.
+//! Request: the caller has seen these positions (commit_positions.hpp); a 'session' read waits for them. Carries a
+//! session across nodes.
+constexpr const char *HEADER_MIN_POSITIONS = "X-Quack-Min-Positions";
+//! Responses: version of the catalog, positions that the answer reflects (after a write: includes it), the base of a
+//! request id that is made now (catalog::RequestId), "host:port" of the leader, and "node_id=host:port,..." of all
+//! voters.
 constexpr const char *HEADER_CATALOG_VERSION = "X-Quack-Catalog-Version";
-constexpr const char *HEADER_COMMIT_INDEX = "X-Quack-Commit-Index";
+constexpr const char *HEADER_POSITIONS = "X-Quack-Positions";
+constexpr const char *HEADER_REQUEST_BASE = "X-Quack-Request-Base";
 constexpr const char *HEADER_LEADER = "X-Quack-Leader";
 constexpr const char *HEADER_VOTERS = "X-Quack-Voters";
 constexpr const char *HEADER_CLUSTER_ID = "X-Quack-Cluster-Id";

@@ -184,11 +184,12 @@ void QuackServer::AddClusterHeaders(HttpServerReply &reply) const {
 	reply.headers.emplace(HEADER_VOTERS, voters);
 	if (context.replica != nullptr) {
 		reply.headers.emplace(HEADER_CATALOG_VERSION, std::to_string(context.replica->CatalogVersion()));
-		raft::LogIndex applied = 0;
+		CommitPositions positions;
 		for (auto &position : context.replica->Applied()) {
-			applied = position.group == raft::ROOT_GROUP ? position.index : applied;
+			positions[position.group] = position.index;
 		}
-		reply.headers.emplace(HEADER_COMMIT_INDEX, std::to_string(applied));
+		reply.headers.emplace(HEADER_POSITIONS, PositionsToText(positions));
+		reply.headers.emplace(HEADER_REQUEST_BASE, std::to_string(context.replica->RequestBaseNow()));
 	}
 	if (context.engine != nullptr) {
 		auto leader = context.leader ? context.leader() : std::string();
@@ -377,10 +378,11 @@ StatementOptions QuackServer::OptionsOf(const HttpServerRequest &request) const 
 	options.consistency = request.header(HEADER_CONSISTENCY);
 	options.describe_only = request.header(HEADER_DESCRIBE) == "1";
 	options.is_repeat = request.header(HEADER_REPEAT) == "1";
-	auto floor = request.header(HEADER_MIN_COMMIT_INDEX);
-	if (!floor.empty()) {
-		options.min_commit_index = ParseDecimal(floor, HEADER_MIN_COMMIT_INDEX);
+	auto floor = PositionsFromText(request.header(HEADER_MIN_POSITIONS));
+	if (!floor.IsOk()) {
+		throw InvalidInputException("%s: %s", HEADER_MIN_POSITIONS, floor.GetStatus().Message());
 	}
+	options.min_positions = std::move(floor.Value());
 	auto limit_ms = context.limits.statement_timeout_ms;
 	auto deadline_ms = request.header(HEADER_DEADLINE_MS);
 	if (!deadline_ms.empty()) {

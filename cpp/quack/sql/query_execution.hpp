@@ -13,6 +13,7 @@
 #include "duckdb.hpp"
 #include "quack/common/clock.hpp"
 #include "quack/sql/admission.hpp"
+#include "quack/sql/commit_positions.hpp"
 #include "quack/sql/quack_message.hpp"
 
 namespace quack {
@@ -35,7 +36,7 @@ struct ResultLimits {
 struct StatementOptions {
 	std::string request_id;        //! 32 hex digits or empty
 	std::string consistency;       //! eventual, session, linearizable or empty
-	uint64_t min_commit_index = 0; //! of the root group; 0 = none
+	CommitPositions min_positions; //! a session read sees at least these
 	MonotonicNs deadline = 0;      //! absolute; 0 = none
 	bool describe_only = false;
 	bool is_repeat = false; //! the client does not know what became of an earlier one with this request id

@@ -82,6 +82,22 @@ bool IsRemoteCatalog(ClientContext &context, const std::string &catalog) {
 	return FindRemoteCatalog(context, catalog) != nullptr;
 }
 
+std::string OnlyRemoteCatalog(ClientContext &context, const std::string &function) {
+	std::string found;
+	for (auto &database : duckdb::DatabaseManager::Get(context).GetDatabases(context)) {
+		auto name = database->GetName().GetIdentifierName();
+		if (!IsRemoteCatalog(context, name)) {
+			continue;
+		}
+		if (!found.empty()) {
+			throw duckdb::BinderException("%s: several clusters are attached (%s, %s); name one as an argument",
+			                              function, found, name);
+		}
+		found = name;
+	}
+	return found;
+}
+
 static void TakeSchema(const RemoteStream &stream, RemoteRows &result) {
 	result.names = stream.Names();
 	result.types = stream.Types();

@@ -17,6 +17,10 @@ void RegisterRemote(duckdb::ExtensionLoader &loader);
 //! Whether `catalog` names a database attached through the storage type `quack`. False for unknown names.
 bool IsRemoteCatalog(duckdb::ClientContext &context, const std::string &catalog);
 
+//! The only database attached through the storage type `quack`; empty when there is none. BinderException when there
+//! are several: `function` needs to be told which.
+std::string OnlyRemoteCatalog(duckdb::ClientContext &context, const std::string &function);
+
 //! A complete remote result, in memory. `rows` is never null; its columns are `types`.
 struct RemoteRows {
 	duckdb::vector<std::string> names;

@@ -89,7 +89,7 @@ duckdb::hugeint_t RemoteCluster::RandomUuid() {
 }
 
 std::string RemoteCluster::NewRequestId() const {
-	return catalog::RequestIdToString(catalog::NewRequestId(commit_index.load()));
+	return catalog::RequestIdToString(catalog::NewRequestId(request_base.load()));
 }
 
 RemoteEndpoint RemoteCluster::Current() const {
@@ -152,9 +152,13 @@ void RemoteCluster::LearnFrom(const HttpReply &reply) {
 		is_ours = true;
 		catalog_version = NumberHeader(reply, HEADER_CATALOG_VERSION);
 	}
-	auto index = NumberHeader(reply, HEADER_COMMIT_INDEX);
-	auto seen = commit_index.load();
-	while (index > seen && !commit_index.compare_exchange_weak(seen, index)) {
+	auto base = NumberHeader(reply, HEADER_REQUEST_BASE);
+	auto seen = request_base.load();
+	while (base > seen && !request_base.compare_exchange_weak(seen, base)) {
+	}
+	auto reached = reply.headers.find(duckdb::StringUtil::Lower(HEADER_POSITIONS));
+	if (reached != reply.headers.end()) {
+		positions.Merge(reached->second);
 	}
 	auto voters = reply.headers.find(duckdb::StringUtil::Lower(HEADER_VOTERS));
 	if (voters != reply.headers.end()) {
@@ -180,8 +184,9 @@ Result<RemoteReply> RemoteCluster::Send(const RemoteEndpoint &endpoint, const Re
 	if (request.send_deadline && budget.deadline != 0) {
 		headers.emplace_back(HEADER_DEADLINE_MS, std::to_string(std::max<uint64_t>(1, budget.LeftMs())));
 	}
-	if (commit_index.load() != 0) {
-		headers.emplace_back(HEADER_MIN_COMMIT_INDEX, std::to_string(commit_index.load()));
+	auto reached = positions.Text();
+	if (!reached.empty()) {
+		headers.emplace_back(HEADER_MIN_POSITIONS, std::move(reached));
 	}
 	auto http_reply = http->Post(endpoint, headers, request.body, budget);
 	if (!http_reply.IsOk()) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quack/common/status.hpp"
+#include "quack/sql/commit_positions.hpp"
 #include "quack/sql/quack_message.hpp"
 #include "quack/sql/remote_http.hpp"
 #include "quack/sql/remote_options.hpp"
@@ -100,7 +101,7 @@ public:
 
 	//! 128 random bits for query uuids.
 	static duckdb::hugeint_t RandomUuid();
-	//! A new request id as text; its base is the newest index that a reply carried.
+	//! A new request id as text; its base is the newest one that a reply carried.
 	std::string NewRequestId() const;
 
 private:
@@ -120,7 +121,9 @@ private:
 	std::string platform;
 	std::unique_ptr<HttpPool> http;
 	std::atomic<uint64_t> catalog_version {0};
-	std::atomic<uint64_t> commit_index {0};
+	//! Newest that any reply carried.
+	std::atomic<uint64_t> request_base {0};
+	SeenPositions positions;
 	std::atomic<bool> is_ours {false};
 	std::atomic<uint64_t> lease_s {30};
 

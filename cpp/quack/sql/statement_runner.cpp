@@ -9,6 +9,7 @@
 #include "duckdb/parser/parser.hpp"
 #include "duckdb/parser/sql_statement.hpp"
 #include "quack/catalog/detached.hpp"
+#include "quack/catalog/placements.hpp"
 #include "quack/common/prng.hpp"
 #include "quack/sql/degraded_gate.hpp"
 #include "quack/sql/read_barrier.hpp"
@@ -282,6 +283,9 @@ public:
 		}
 		if (execution.options.is_repeat) {
 			CatchUp();
+			if (is_write && IsDecidedInGroups()) {
+				return;
+			}
 		}
 		auto key = is_write ? ContentionKey::Of(*statements[0]) : ContentionKey();
 		ContentionQueue::Turn turn(*session.Context().contention, std::move(key), [this] { return GivesUp(); });
@@ -406,6 +410,48 @@ private:
 		}
 	}
 
+	//! Executed again it could touch other groups than the first sending, and an id counts once in each group only. So
+	//! where tables live in groups, the logs decide the id before anything is executed. True when it was answered.
+	bool IsDecidedInGroups() {
+		auto *replica = session.Context().replica;
+		if (replica == nullptr || replica->GetPlacements()->Groups().empty()) {
+			return false;
+		}
+		std::optional<RequestId> rejected;
+		for (;;) {
+			if (WasCommitted()) {
+				return true;
+			}
+			auto deadline = SystemClock().Now() + TimeLeft(RESOLVE_TIMEOUT);
+			auto outcome = replica->ResolveOutcome(walk.Id(), walk.Base(), deadline);
+			auto code = outcome.status.Code();
+			auto is_rejected = code == ErrorCode::Conflict || code == ErrorCode::SchemaChanged;
+			if (is_rejected && rejected != walk.Id() && !GivesUp()) {
+				rejected = walk.Id();
+				continue; // the first sending goes on under the next id
+			}
+			AnswerDecided(is_rejected
+			                  ? Status(ErrorCode::OutcomeUnknown, "the first sending of the statement was "
+							                                      "rejected and may be tried again; ask for its "
+							                                      "outcome")
+							  : outcome.status);
+			return true;
+		}
+	}
+
+	void AnswerDecided(const Status &status) {
+		if (status.IsOk()) {
+			AnswerCommitted(execution);
+			return;
+		}
+		auto is_given_up = status.Code() == ErrorCode::Cancelled;
+		auto error = CodedError(is_given_up ? Status(ErrorCode::Conflict, GIVEN_UP) : status);
+		if (status.Code() == ErrorCode::OutcomeUnknown) {
+			error.extra_info.emplace_back(EXTRA_INFO_TOKEN, catalog::RequestIdToString(walk.Id()));
+		}
+		execution.Fail(std::move(error));
+	}
+
 	//! The attempt that ended now committed, whatever its statement says: an interrupt, of a user or of a node that
 	//! stops, came too late for a COMMIT that was waiting.
 	bool HasCommitted() const {
@@ -435,7 +481,8 @@ private:
 	//! itself must not: it would go on along a walk whose end others have been told.
 	bool WasGivenUp() const {
 		auto commit = SessionState::Get(*session.Connection().context).LastCommit();
-		return commit && commit->request_id == walk.Id() && commit->status.Code() == ErrorCode::Cancelled;
+		return commit && commit->request_id == walk.Id() && commit->index != 0 &&
+		       commit->status.Code() == ErrorCode::Cancelled;
 	}
 
 	//! Empty when the attempt succeeded.
@@ -470,9 +517,11 @@ void PrepareAttempt(Session &session, const StatementOptions &options, const Att
 	state.SetDeadline(options.deadline);
 	state.SetConsistency(
 	    ParseConsistency(options.consistency.empty() ? ConsistencySetting(context) : options.consistency));
-	if (options.min_commit_index != 0) {
-		state.RaiseFloor(raft::ROOT_GROUP, options.min_commit_index);
+	for (auto &position : options.min_positions) {
+		state.RaiseFloor(position.first, position.second);
 	}
+	auto last = state.LastCommit();
+	state.SetInTurn(last && last->status.Code() == ErrorCode::Conflict);
 }
 
 ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, const duckdb::ErrorData &error,

@@ -8,6 +8,7 @@
 #include "duckdb/common/exception/binder_exception.hpp"
 #include "duckdb/function/function_set.hpp"
 #include "duckdb/function/table_function.hpp"
+#include "quack/sql/group_functions.hpp"
 #include "quack/sql/node_runtime.hpp"
 #include "quack/sql/remote_catalog.hpp"
 #include "quack/sql/sql_error.hpp"
@@ -504,6 +505,46 @@ StatusFunction TransactionOutcomeFunction() {
 	return function;
 }
 
+StatusFunction TableGroupsFunction() {
+	StatusFunction function;
+	function.name = "quack_table_groups";
+	function.columns = {{"table_schema", LogicalType::VARCHAR}, {"table_name", LogicalType::VARCHAR},
+	                    {"shard_key", LogicalType::VARCHAR},    {"slots", LogicalType::UBIGINT},
+	                    {"group", LogicalType::VARCHAR},        {"epoch", LogicalType::UBIGINT},
+	                    {"leader", LogicalType::VARCHAR}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		return TableGroupRows(runtime);
+	};
+	return function;
+}
+
+StatusFunction GroupStatusFunction() {
+	StatusFunction function;
+	function.name = "quack_group_status";
+	function.columns = {{"group", LogicalType::VARCHAR},        {"members", LogicalType::LIST(GroupMemberType())},
+	                    {"leader", LogicalType::VARCHAR},       {"term", LogicalType::UBIGINT},
+	                    {"commit_index", LogicalType::UBIGINT}, {"applied_index", LogicalType::UBIGINT},
+	                    {"queue_count", LogicalType::UBIGINT},  {"queue_bytes", LogicalType::UBIGINT},
+	                    {"last_error", LogicalType::VARCHAR}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		return GroupStatusRows(runtime);
+	};
+	return function;
+}
+
+StatusFunction MultiraftContractFunction() {
+	StatusFunction function;
+	function.name = "quack_multiraft_sql_contract_status";
+	function.columns = {{"feature", LogicalType::VARCHAR},
+	                    {"enabled", LogicalType::BOOLEAN},
+	                    {"since_entry_format", LogicalType::UBIGINT},
+	                    {"lacking_nodes", LogicalType::LIST(LogicalType::VARCHAR)}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		return MultiraftContractRows(runtime);
+	};
+	return function;
+}
+
 duckdb::unique_ptr<duckdb::FunctionData> BindStatus(duckdb::ClientContext &context,
                                                     duckdb::TableFunctionBindInput &input,
                                                     duckdb::vector<LogicalType> &return_types,
@@ -527,6 +568,8 @@ duckdb::unique_ptr<duckdb::FunctionData> BindStatus(duckdb::ClientContext &conte
 			throw duckdb::BinderException("%s: '%s' is neither this node's catalog nor attached with TYPE quack",
 			                              function.name, name);
 		}
+	} else if (first == 0 && !function.own_rows && !NodeRuntime::Find(*context.db)) {
+		data->catalog = OnlyRemoteCatalog(context, function.name);
 	}
 	return std::move(data);
 }
@@ -600,7 +643,8 @@ void RegisterStatusFunctions(duckdb::ExtensionLoader &loader) {
 	for (auto &function :
 	     {RaftStatusFunction(), StateHashFunction(), ChecksumsFunction(), PeersFunction(), SnapshotTransfersFunction(),
 	      MembersFunction(), RefusalsFunction(), SessionsFunction(), StatisticsFunction(), ErrorCodesFunction(),
-	      TransactionOutcomeFunction(), OpenTransactionsFunction()}) {
+	      TransactionOutcomeFunction(), OpenTransactionsFunction(), TableGroupsFunction(), GroupStatusFunction(),
+	      MultiraftContractFunction()}) {
 		Register(loader, function);
 	}
 }

@@ -8,6 +8,8 @@
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/config.hpp"
 #include "duckdb/main/extension/extension_loader.hpp"
+#include "quack/catalog/placement_statements.hpp"
+#include "quack/catalog/placements.hpp"
 #include "quack/catalog/effects.hpp"
 #include "quack/catalog/replicated_database.hpp"
 #include "quack/catalog/testing/loopback_engine.hpp"
@@ -204,6 +206,11 @@ std::string Positions(const std::vector<node::AppliedPosition> &positions) {
 
 std::string WaitApplied(Replica &replica) {
 	auto status = replica.engine->WaitApplied(raft::ROOT_GROUP, replica.log->LastIndex(), 60 * NS_PER_SECOND);
+	for (auto &group : replica.database->Groups()) {
+		if (status.IsOk()) {
+			status = replica.engine->WaitApplied(group.id, replica.log->LastIndex(group.id), 60 * NS_PER_SECOND);
+		}
+	}
 	return Check(status);
 }
 
@@ -251,8 +258,8 @@ std::string AppendFragment(Replica &replica, const Arguments &arguments) {
 //! The entry at `index` once more, at the end; its new index.
 std::string RepeatEntry(Replica &replica, const std::string &index) {
 	auto number = std::strtoull(index.c_str(), nullptr, 10);
-	auto entries = replica.log->Read(number - 1, 1, NS_PER_SECOND);
-	return std::to_string(replica.log->Append(entries.at(0).entry.payload, entries.at(0).entry.type));
+	auto entries = replica.log->Read(raft::ROOT_GROUP, number - 1, 1);
+	return std::to_string(replica.log->Append(entries.at(0).payload, entries.at(0).type));
 }
 
 //! Any bytes, as hex digits, as an entry; its index.
@@ -273,7 +280,73 @@ std::string Checksums(Replica &replica) {
 	return text;
 }
 
+std::string GroupsText(Replica &replica) {
+	auto placements = replica.database->GetPlacements();
+	std::string text;
+	for (auto &table : placements->Tables()) {
+		auto name = table.first;
+		std::replace(name.begin(), name.end(), '\0', '.');
+		text += name + "|";
+		for (auto group : table.second.AllGroups()) {
+			text += placements->NameOf(group) + ",";
+		}
+		text += "|" + std::to_string(table.second.epoch) + "\n";
+	}
+	for (auto &group : placements->Groups()) {
+		text += "group|" + std::to_string(group.first) + "|" + group.second.name + "\n";
+	}
+	return text;
+}
+
+//! Empty when the command is another one.
+std::optional<std::string> RunOnGroups(Replica &replica, const Arguments &arguments) {
+	auto &command = arguments[0];
+	if (command == "multiraft") {
+		return Check(
+		    replica.database->SetMultiraftSql(At(arguments, 1) == "on", SystemClock().Now() + 10 * NS_PER_SECOND));
+	}
+	if (command == "hold_back") {
+		std::set<raft::GroupId> groups;
+		for (auto &group : duckdb::StringUtil::Split(At(arguments, 1), ',')) {
+			groups.insert(std::strtoull(group.c_str(), nullptr, 10));
+		}
+		replica.engine->HoldBack(std::move(groups), std::strtoull(At(arguments, 2).c_str(), nullptr, 10));
+		return "ok";
+	}
+	if (command == "groups") {
+		return GroupsText(replica);
+	}
+	return std::nullopt;
+}
+
+//! Puts something into the log; empty when the command is another one.
+std::optional<std::string> RunOnLog(Replica &replica, const Arguments &arguments) {
+	auto &command = arguments[0];
+	if (command == "noop") {
+		return AppendNoOps(replica, At(arguments, 1));
+	}
+	if (command == "fragment") {
+		return AppendFragment(replica, arguments);
+	}
+	if (command == "repeat") {
+		return RepeatEntry(replica, At(arguments, 1));
+	}
+	if (command == "mark") {
+		return AppendMark(replica);
+	}
+	if (command == "append") {
+		return AppendRaw(replica, At(arguments, 1));
+	}
+	return std::nullopt;
+}
+
 std::string RunOnReplica(Replica &replica, const Arguments &arguments) {
+	if (auto answer = RunOnLog(replica, arguments)) {
+		return *answer;
+	}
+	if (auto answer = RunOnGroups(replica, arguments)) {
+		return *answer;
+	}
 	auto &command = arguments[0];
 	if (command == "hash") {
 		return Hash(replica);
@@ -318,23 +391,8 @@ std::string RunOnReplica(Replica &replica, const Arguments &arguments) {
 	if (command == "waiting") {
 		return std::to_string(replica.database->Statistics().waiting_commits);
 	}
-	if (command == "noop") {
-		return AppendNoOps(replica, At(arguments, 1));
-	}
 	if (command == "streams") {
 		return Streams(replica);
-	}
-	if (command == "fragment") {
-		return AppendFragment(replica, arguments);
-	}
-	if (command == "repeat") {
-		return RepeatEntry(replica, At(arguments, 1));
-	}
-	if (command == "mark") {
-		return AppendMark(replica);
-	}
-	if (command == "append") {
-		return AppendRaw(replica, At(arguments, 1));
 	}
 	if (command == "checksums") {
 		return Checksums(replica);
@@ -383,6 +441,7 @@ void TestFunction(duckdb::DataChunk &input, duckdb::ExpressionState &state, duck
 
 void Load(duckdb::ExtensionLoader &loader) {
 	RegisterReplicaStorage(duckdb::DBConfig::GetConfig(loader.GetDatabaseInstance()));
+	RegisterPlacementStatements(duckdb::DBConfig::GetConfig(loader.GetDatabaseInstance()), {});
 	duckdb::ScalarFunction function("quack_test", {duckdb::LogicalType::VARCHAR}, duckdb::LogicalType::VARCHAR,
 	                                TestFunction);
 	function.SetVolatile();

@@ -12,9 +12,9 @@ namespace {
 
 constexpr raft::Term TERM = 1;
 
-raft::LogIndex AppliedRoot(const node::StateMachine &machine) {
+raft::LogIndex AppliedOf(const node::StateMachine &machine, raft::GroupId group) {
 	for (auto &position : machine.Applied()) {
-		if (position.group == raft::ROOT_GROUP) {
+		if (position.group == group) {
 			return position.index;
 		}
 	}
@@ -31,7 +31,7 @@ LoopbackLog::LoopbackLog(const std::string &path) {
 	QUACK_CHECK(file >= 0, path.c_str());
 	off_t offset = 0;
 	for (;;) {
-		uint64_t head[2];
+		uint64_t head[3];
 		if (pread(file, head, sizeof(head), offset) != ssize_t(sizeof(head))) {
 			break;
 		}
@@ -39,6 +39,7 @@ LoopbackLog::LoopbackLog(const std::string &path) {
 		if (pread(file, &payload[0], payload.size(), offset + off_t(sizeof(head))) != ssize_t(payload.size())) {
 			break;
 		}
+		auto &entries = groups[head[2]];
 		entries.push_back({TERM, entries.size() + 1, raft::EntryType(head[0]), MakeSharedBytes(std::move(payload))});
 		offset += off_t(sizeof(head) + head[1]);
 	}
@@ -63,38 +64,47 @@ std::shared_ptr<LoopbackLog> LoopbackLog::Named(const std::string &name, const s
 	return log;
 }
 
-void LoopbackLog::Store(const raft::Entry &entry) {
+void LoopbackLog::Store(raft::GroupId group, const raft::Entry &entry) {
 	if (file < 0) {
 		return;
 	}
-	std::string record(2 * sizeof(uint64_t), '\0');
-	uint64_t head[2] = {uint64_t(entry.type), entry.payload->size()};
+	uint64_t head[3] = {uint64_t(entry.type), entry.payload->size(), group};
+	std::string record(sizeof(head), '\0');
 	memcpy(&record[0], head, sizeof(head));
 	record += *entry.payload;
 	QUACK_CHECK(write(file, record.data(), record.size()) == ssize_t(record.size()), "writing a test log");
 }
 
-raft::LogIndex LoopbackLog::Append(SharedBytes payload, raft::EntryType type) {
+raft::LogIndex LoopbackLog::Append(SharedBytes payload, raft::EntryType type, raft::GroupId group) {
 	std::lock_guard<std::mutex> guard(lock);
+	auto &entries = groups[group];
 	entries.push_back({TERM, entries.size() + 1, type, std::move(payload)});
-	Store(entries.back());
+	Store(group, entries.back());
+	appended++;
 	changed.notify_all();
 	return entries.size();
 }
 
-raft::LogIndex LoopbackLog::LastIndex() const {
+raft::LogIndex LoopbackLog::LastIndex(raft::GroupId group) const {
 	std::lock_guard<std::mutex> guard(lock);
-	return entries.size();
+	auto entries = groups.find(group);
+	return entries == groups.end() ? 0 : entries->second.size();
 }
 
-std::vector<node::CommittedEntry> LoopbackLog::Read(raft::LogIndex after, size_t max, MonotonicNs timeout) {
-	std::unique_lock<std::mutex> guard(lock);
-	changed.wait_for(guard, std::chrono::nanoseconds(timeout), [&]() { return entries.size() > after; });
-	std::vector<node::CommittedEntry> result;
-	for (size_t i = after; i < entries.size() && result.size() < max; i++) {
-		result.push_back({raft::ROOT_GROUP, entries[i]});
+std::vector<raft::Entry> LoopbackLog::Read(raft::GroupId group, raft::LogIndex after, size_t max) const {
+	std::lock_guard<std::mutex> guard(lock);
+	std::vector<raft::Entry> result;
+	auto entries = groups.find(group);
+	for (size_t i = after; entries != groups.end() && i < entries->second.size() && result.size() < max; i++) {
+		result.push_back(entries->second[i]);
 	}
 	return result;
+}
+
+void LoopbackLog::Await(uint64_t &seen, MonotonicNs timeout) {
+	std::unique_lock<std::mutex> guard(lock);
+	changed.wait_for(guard, std::chrono::nanoseconds(timeout), [&]() { return appended != seen; });
+	seen = appended;
 }
 
 void LoopbackLog::Wake() {
@@ -102,7 +112,8 @@ void LoopbackLog::Wake() {
 }
 
 LoopbackEngine::LoopbackEngine(node::StateMachine &machine_p, std::shared_ptr<LoopbackLog> log_p, std::string node_id_p)
-    : machine(machine_p), log(std::move(log_p)), node_id(std::move(node_id_p)) {
+    : machine(machine_p), log(std::move(log_p)), node_id(std::move(node_id_p)),
+      order({}, [this](const node::CommittedEntry &entry) { return machine.Needs(entry); }) {
 }
 
 LoopbackEngine::~LoopbackEngine() {
@@ -144,21 +155,74 @@ void LoopbackEngine::Run() {
 	}
 }
 
+//! Some of what there is, of some of the groups.
+void LoopbackEngine::HandIn(size_t max) {
+	std::vector<raft::GroupId> groups {raft::ROOT_GROUP};
+	for (auto &group : machine.Groups()) {
+		groups.push_back(group.id);
+	}
+	std::lock_guard<std::mutex> guard(lock);
+	if (is_shuffled) {
+		std::shuffle(groups.begin(), groups.end(), random);
+	}
+	for (auto group : groups) {
+		auto is_skipped = is_shuffled && random() % 3 == 0;
+		if (held_back.count(group) != 0 || is_skipped) {
+			continue;
+		}
+		auto &position = handed_in[group];
+		position = std::max(position, order.AppliedIndex(group));
+		auto entries = log->Read(group, position, is_shuffled ? 1 + random() % max : max);
+		if (!entries.empty()) {
+			position = entries.back().index;
+			order.Push(group, std::move(entries));
+		}
+	}
+}
+
 Status LoopbackEngine::ApplyOnce() {
 	size_t max;
 	{
 		std::lock_guard<std::mutex> guard(lock);
 		max = batch;
 	}
-	auto entries = log->Read(AppliedRoot(machine), max, 20 * NS_PER_MS);
-	std::lock_guard<std::mutex> guard(apply_lock);
+	std::unique_lock<std::mutex> guard(apply_lock);
 	{
 		std::lock_guard<std::mutex> state_guard(lock);
 		if (paused) {
 			return Status::Ok();
 		}
 	}
-	return entries.empty() ? Status::Ok() : machine.Apply(entries);
+	order.SetApplied(machine.Applied());
+	if (groups_version != machine.GroupsVersion()) {
+		groups_version = machine.GroupsVersion();
+		order.SetGroups(machine.Groups());
+	}
+	HandIn(max);
+	auto taken = order.Take();
+	for (size_t first = 0; first < taken.entries.size(); first += max) {
+		auto end = std::min(taken.entries.size(), first + max);
+		std::vector<node::CommittedEntry> entries(taken.entries.begin() + int64_t(first),
+		                                          taken.entries.begin() + int64_t(end));
+		auto status = machine.Apply(entries);
+		if (!status.IsOk()) {
+			return status;
+		}
+	}
+	if (taken.Empty()) {
+		auto stuck = order.Check();
+		guard.unlock();
+		log->Await(seen, 20 * NS_PER_MS);
+		return stuck;
+	}
+	return Status::Ok();
+}
+
+void LoopbackEngine::HoldBack(std::set<raft::GroupId> groups, uint64_t seed) {
+	std::lock_guard<std::mutex> guard(lock);
+	held_back = std::move(groups);
+	is_shuffled = seed != 0;
+	random.seed(seed);
 }
 
 std::string LoopbackEngine::TakeFault() {
@@ -174,7 +238,7 @@ std::string LoopbackEngine::TakeFault() {
 	return fault;
 }
 
-void LoopbackEngine::Propose(raft::GroupId, SharedBytes payload, MonotonicNs, ProposeCallback done) {
+void LoopbackEngine::Propose(raft::GroupId group, SharedBytes payload, MonotonicNs, ProposeCallback done) {
 	auto kind = TakeFault();
 	node::ProposeOutcome outcome;
 	if (IsDegraded()) {
@@ -184,9 +248,9 @@ void LoopbackEngine::Propose(raft::GroupId, SharedBytes payload, MonotonicNs, Pr
 	} else if (kind == "lost") {
 		outcome.status = Status(ErrorCode::OutcomeUnknown, "injected: lost");
 	} else {
-		outcome.index = log->Append(payload);
+		outcome.index = log->Append(payload, raft::EntryType::Normal, group);
 		if (kind == "twice") {
-			log->Append(payload);
+			log->Append(payload, raft::EntryType::Normal, group);
 		}
 		if (kind == "unknown") {
 			outcome.status = Status(ErrorCode::OutcomeUnknown, "injected: answer lost");
@@ -201,14 +265,19 @@ void LoopbackEngine::ReadBarriers(const std::vector<raft::GroupId> &, MonotonicN
 		done(Status(ErrorCode::Unavailable, "injected: no leader"));
 		return;
 	}
-	done(std::vector<node::Position> {{raft::ROOT_GROUP, log->LastIndex()}});
+	std::vector<node::Position> positions {{raft::ROOT_GROUP, log->LastIndex()}};
+	for (auto &group : machine.Groups()) {
+		positions.push_back({group.id, log->LastIndex(group.id)});
+	}
+	done(std::move(positions));
 }
 
-Status LoopbackEngine::WaitApplied(raft::GroupId, raft::LogIndex index, MonotonicNs timeout) {
+Status LoopbackEngine::WaitApplied(raft::GroupId group, raft::LogIndex index, MonotonicNs timeout) {
 	std::unique_lock<std::mutex> guard(lock);
-	bool reached = changed.wait_for(guard, std::chrono::nanoseconds(timeout),
-	                                [&]() { return stopping || !degraded.empty() || AppliedRoot(machine) >= index; });
-	if (AppliedRoot(machine) >= index) {
+	bool reached = changed.wait_for(guard, std::chrono::nanoseconds(timeout), [&]() {
+		return stopping || !degraded.empty() || AppliedOf(machine, group) >= index;
+	});
+	if (AppliedOf(machine, group) >= index) {
 		return Status::Ok();
 	}
 	if (!degraded.empty()) {
@@ -223,17 +292,30 @@ void LoopbackEngine::TransferLeadership(raft::GroupId, const std::string &, Mono
 }
 
 std::vector<node::GroupStatus> LoopbackEngine::GetStatus() const {
-	node::GroupStatus status;
-	status.node_id = node_id;
-	status.applied_index = AppliedRoot(machine);
-	status.commit_index = status.last_log_index = log->LastIndex();
+	std::vector<node::GroupDefinition> definitions = machine.Groups();
+	definitions.push_back({raft::ROOT_GROUP, "root", {}});
+	std::vector<node::GroupStatus> rows;
 	std::lock_guard<std::mutex> guard(lock);
-	status.group = raft::ROOT_GROUP;
-	status.voters = voters;
-	status.is_leader = is_leader;
-	status.degraded = !degraded.empty();
-	status.reason = degraded;
-	return {status};
+	for (auto &definition : definitions) {
+		node::GroupStatus status;
+		status.node_id = node_id;
+		status.group = definition.id;
+		status.group_name = definition.name;
+		status.applied_index = AppliedOf(machine, definition.id);
+		status.commit_index = status.last_log_index = log->LastIndex(definition.id);
+		status.voters = voters;
+		status.is_leader = is_leader;
+		status.degraded = !degraded.empty();
+		status.reason = degraded;
+		rows.push_back(std::move(status));
+	}
+	return rows;
+}
+
+Result<raft::Membership> LoopbackEngine::RootMembership() const {
+	raft::Membership membership;
+	membership.voters = {1};
+	return membership;
 }
 
 void LoopbackEngine::LatchDegraded(const std::string &reason) {

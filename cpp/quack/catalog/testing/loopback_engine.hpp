@@ -1,12 +1,16 @@
-//! A consensus engine for tests: one log per process, shared by any number of replicas, applied to each in log order by
-//! the replica's own thread. Can keep the log in a file, so that a killed process replays it.
+//! A consensus engine for tests: one log per group and process, shared by any number of replicas, applied to each by
+//! the replica's own thread in an order that only keeps what node::ApplyOrder promises. Can keep the logs in a file, so
+//! that a killed process replays them.
 #pragma once
 
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <random>
+#include <set>
 #include <thread>
 
+#include "quack/node/apply_order.hpp"
 #include "quack/node/consensus_engine.hpp"
 #include "quack/node/state_machine.hpp"
 
@@ -23,18 +27,22 @@ public:
 	//! The log of this path in this process ("" + name for memory logs).
 	static std::shared_ptr<LoopbackLog> Named(const std::string &name, const std::string &path);
 
-	raft::LogIndex Append(SharedBytes payload, raft::EntryType type = raft::EntryType::Normal);
-	raft::LogIndex LastIndex() const;
-	//! Entries in (after, after + max]; waits up to `timeout` for the first one.
-	std::vector<node::CommittedEntry> Read(raft::LogIndex after, size_t max, MonotonicNs timeout);
+	raft::LogIndex Append(SharedBytes payload, raft::EntryType type = raft::EntryType::Normal,
+	                      raft::GroupId group = raft::ROOT_GROUP);
+	raft::LogIndex LastIndex(raft::GroupId group = raft::ROOT_GROUP) const;
+	//! Entries of the group in (after, after + max].
+	std::vector<raft::Entry> Read(raft::GroupId group, raft::LogIndex after, size_t max) const;
+	//! Waits up to `timeout` for a next Append.
+	void Await(uint64_t &seen, MonotonicNs timeout);
 	void Wake();
 
 private:
-	void Store(const raft::Entry &entry);
+	void Store(raft::GroupId group, const raft::Entry &entry);
 
 	mutable std::mutex lock;
 	std::condition_variable changed;
-	std::vector<raft::Entry> entries;
+	std::map<raft::GroupId, std::vector<raft::Entry>> groups;
+	uint64_t appended = 0;
 	int file = -1;
 };
 
@@ -51,9 +59,12 @@ public:
 	void TransferLeadership(raft::GroupId group, const std::string &target, MonotonicNs timeout,
 	                        TextCallback done) override;
 	std::vector<node::GroupStatus> GetStatus() const override;
+	Result<raft::Membership> RootMembership() const override;
 	void LatchDegraded(const std::string &reason) override;
 	bool IsDegraded() const override;
 
+	//! Entries of these groups are not handed in, and those of others come in an order drawn from `seed`.
+	void HoldBack(std::set<raft::GroupId> groups, uint64_t seed);
 	//! Stops and resumes applying, without stopping proposals: the replica falls behind.
 	void SetPaused(bool paused);
 	//! `count` proposals, after `skip` that go through: "unavailable" (not appended), "unknown" (appended, answered
@@ -69,6 +80,7 @@ public:
 private:
 	void Run();
 	Status ApplyOnce();
+	void HandIn(size_t max);
 	std::string TakeFault();
 
 	node::StateMachine &machine;
@@ -88,6 +100,15 @@ private:
 	std::string fault;
 	int fault_count = 0;
 	int fault_skip = 0;
+	//! Apply thread only.
+	node::ApplyOrder order;
+	std::map<raft::GroupId, raft::LogIndex> handed_in;
+	uint64_t groups_version = UINT64_MAX;
+	uint64_t seen = 0;
+	//! Guarded by `lock`.
+	std::set<raft::GroupId> held_back;
+	bool is_shuffled = false;
+	std::mt19937_64 random {std::random_device {}()};
 };
 
 } // namespace catalog

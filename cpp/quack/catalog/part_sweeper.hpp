@@ -1,0 +1,42 @@
+//! Ends transactions over several groups whose session died between prepare and release (cpp/GROUPS.md, "No lock
+//! stays").
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "quack/catalog/replica_core.hpp"
+#include "quack/node/transaction_finisher.hpp"
+
+namespace quack {
+namespace catalog {
+
+//! Its clock decides when the leader of a group asks; what became of the transaction is what the logs say.
+class PartSweeper {
+public:
+	explicit PartSweeper(ReplicaCore &core);
+	~PartSweeper();
+
+	//! The engine is set.
+	void Start();
+	//! Idempotent.
+	void Stop();
+
+private:
+	void Run();
+	//! Parts in groups that this node leads.
+	std::vector<node::PreparedAtLeader> Prepared() const;
+	void Propose(node::FinisherProposal &proposal);
+
+	ReplicaCore &core;
+	SystemClock clock;
+	node::TransactionFinisher finisher; //! own thread only
+	std::mutex lock;
+	std::condition_variable changed;
+	bool is_stopping = false;
+	std::thread thread;
+};
+
+} // namespace catalog
+} // namespace quack

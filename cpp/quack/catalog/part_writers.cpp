@@ -1,0 +1,124 @@
+#include "quack/catalog/part_writers.hpp"
+
+#include "duckdb/catalog/catalog_entry/duck_table_entry.hpp"
+
+namespace quack {
+namespace catalog {
+
+PartWriters::PartWriters(std::shared_ptr<const Placements> placements_p, std::function<raft::Membership()> membership_p,
+                         size_t split_bytes_p, FrameSink sink_p)
+    : placements(std::move(placements_p)), membership(std::move(membership_p)), split_bytes(split_bytes_p),
+      sink(std::move(sink_p)) {
+}
+
+EffectWriter &PartWriters::For(raft::GroupId group) {
+	auto &writer = writers[group];
+	if (!writer) {
+		writer = std::make_unique<EffectWriter>(split_bytes, [this](ByteView frame) {
+			CheckSplit();
+			sink(frame);
+		});
+	}
+	return *writer;
+}
+
+void PartWriters::NoteChanged(const ObjectName &table) {
+	auto key = table.Key();
+	used.insert(key);
+	if (!changed.insert(key).second || placements->Of(key) == nullptr) {
+		return;
+	}
+	for (auto group : placements->GroupsOf(key)) {
+		if (group != raft::ROOT_GROUP) {
+			node::AddLock(locks[group], {key, node::LockKind::WholeTable, {}});
+		}
+	}
+}
+
+void PartWriters::AddPlacement(const ObjectName &table, const PlacementRequest &request) {
+	NoteChanged(table);
+	placed[table.Key()] = {table, request};
+}
+
+void PartWriters::RenamePlacement(const ObjectName &from, const ObjectName &to) {
+	auto found = placed.find(from.Key());
+	if (found != placed.end()) {
+		auto request = std::move(found->second.second);
+		placed.erase(found);
+		placed[to.Key()] = {to, std::move(request)};
+	}
+}
+
+void PartWriters::ForgetPlacement(const ObjectName &table) {
+	placed.erase(table.Key());
+}
+
+void PartWriters::WritePlacements() {
+	for (auto &table : placed) {
+		Root().AddPlacement(table.second.first, EncodePlacementChange({table.second.second, membership()}));
+	}
+}
+
+TableRoute PartWriters::RouteOf(const duckdb::DuckTableEntry &entry, const ObjectName &table) {
+	TableRoute route;
+	auto key = table.Key();
+	used.insert(key);
+	auto *placement = placements->Of(key);
+	if (placement == nullptr || changed.count(key) != 0) {
+		return route;
+	}
+	if (placement->IsSharded()) {
+		route.router = std::make_unique<SlotRouter>(entry, *placement);
+	} else {
+		route.group = placement->group;
+	}
+	return route;
+}
+
+std::set<raft::GroupId> PartWriters::Groups() const {
+	std::set<raft::GroupId> groups;
+	for (auto &writer : writers) {
+		if (writer.second->Count() > 0 || writer.second->IsSplit()) {
+			groups.insert(writer.first);
+		}
+	}
+	for (auto &lock : locks) {
+		groups.insert(lock.first);
+	}
+	return groups;
+}
+
+bool PartWriters::IsEmpty() const {
+	return Groups().empty();
+}
+
+std::optional<raft::GroupId> PartWriters::SingleGroup() const {
+	auto groups = Groups();
+	return groups.size() == 1 ? std::optional<raft::GroupId>(*groups.begin()) : std::nullopt;
+}
+
+node::LockSet PartWriters::LocksIn(raft::GroupId group) const {
+	auto found = locks.find(group);
+	return found == locks.end() ? node::LockSet() : found->second;
+}
+
+void PartWriters::CheckSplit() const {
+	auto is_split = false;
+	for (auto &writer : writers) {
+		is_split = is_split || writer.second->IsSplit();
+	}
+	auto groups = Groups();
+	if (is_split && groups.size() > 1) {
+		std::string names;
+		for (auto group : groups) {
+			names += (names.empty() ? "" : ", ") + placements->NameOf(group);
+		}
+		throw duckdb::InvalidInputException("the transaction spans several groups (%s), and its part in one of them "
+		                                    "takes more than %llu bytes: write to one group at a time, or in smaller "
+		                                    "transactions",
+		                                    names, duckdb::idx_t(split_bytes));
+	}
+}
+
+} // namespace catalog
+} // namespace quack

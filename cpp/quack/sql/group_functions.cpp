@@ -1,0 +1,202 @@
+#include "quack/sql/group_functions.hpp"
+
+#include "duckdb/common/exception/binder_exception.hpp"
+#include "duckdb/common/string_util.hpp"
+#include "duckdb/execution/expression_executor_state.hpp"
+#include "duckdb/function/scalar_function.hpp"
+#include "duckdb/main/attached_database.hpp"
+#include "duckdb/main/client_context.hpp"
+#include "duckdb/main/config.hpp"
+#include "duckdb/main/database_manager.hpp"
+#include "quack/catalog/placement_statements.hpp"
+#include "quack/catalog/placements.hpp"
+#include "quack/node/transaction_entry.hpp"
+#include "quack/sql/remote_catalog.hpp"
+#include "quack/sql/remote_catalog_entry.hpp"
+#include "quack/sql/sql_error.hpp"
+
+namespace quack {
+namespace sql {
+
+namespace {
+
+using duckdb::Value;
+
+constexpr MonotonicNs SET_TIMEOUT = 10 * NS_PER_SECOND;
+constexpr const char *SET_ENABLED = "quack_multiraft_sql_set_enabled";
+
+//! Schema path and name of a table's key.
+std::pair<std::string, std::string> NamesOf(const std::string &key) {
+	auto end = key.find_last_of('\0');
+	auto schema = end == std::string::npos ? std::string() : key.substr(0, end);
+	return {duckdb::StringUtil::Replace(schema, std::string(1, '\0'), "."),
+	        end == std::string::npos ? key : key.substr(end + 1)};
+}
+
+std::map<raft::GroupId, std::string> Leaders(NodeRuntime &runtime) {
+	std::map<raft::GroupId, std::string> leaders;
+	for (auto &group : runtime.Engine().GetStatus()) {
+		leaders[group.group] = group.leader_id;
+	}
+	return leaders;
+}
+
+//! What this node knows of a member: the leader how far each log reaches, every node how far it has applied itself.
+Value MemberOf(const node::GroupStatus &group, const std::string &node_id, const char *role) {
+	Value match(duckdb::LogicalType::UBIGINT);
+	Value applied(duckdb::LogicalType::UBIGINT);
+	auto is_connected = node_id == group.node_id;
+	std::string error;
+	if (is_connected) {
+		match = Value::UBIGINT(group.durable_index);
+		applied = Value::UBIGINT(group.applied_index);
+	}
+	for (auto &peer : group.peers) {
+		if (peer.node_id == node_id) {
+			match = group.is_leader ? Value::UBIGINT(peer.match) : match;
+			is_connected = peer.connected;
+			error = peer.last_error;
+		}
+	}
+	return Value::STRUCT({{"node_id", Value(node_id)},
+	                      {"role", Value(role)},
+	                      {"match_index", match},
+	                      {"applied_index", applied},
+	                      {"connected", Value::BOOLEAN(is_connected)},
+	                      {"last_error", error.empty() ? Value(duckdb::LogicalType::VARCHAR) : Value(error)}});
+}
+
+void SetEnabled(duckdb::ClientContext &context, bool is_enabled, std::string catalog) {
+	auto is_own = catalog.empty() || catalog == catalog::CATALOG_NAME;
+	if (is_own && NodeRuntime::Find(*context.db)) {
+		auto status =
+		    NodeRuntime::Get(*context.db)->Replica().SetMultiraftSql(is_enabled, SystemClock().Now() + SET_TIMEOUT);
+		if (!status.IsOk()) {
+			ThrowCoded(status);
+		}
+		return;
+	}
+	catalog = catalog.empty() ? OnlyRemoteCatalog(context, SET_ENABLED) : catalog;
+	RemoteRows remote;
+	auto sql = std::string("SELECT ") + SET_ENABLED + "(" + (is_enabled ? "true" : "false") + ")";
+	if (catalog.empty() || !RunOnRemote(context, catalog, sql, remote)) {
+		throw duckdb::BinderException("%s: this process is no node, and no cluster is attached%s", SET_ENABLED,
+		                              catalog.empty() ? std::string() : " as '" + catalog + "'");
+	}
+}
+
+void RunSetEnabled(duckdb::DataChunk &input, duckdb::ExpressionState &state, duckdb::Vector &result) {
+	for (duckdb::idx_t row = 0; row < input.size(); row++) {
+		auto value = input.GetValue(0, row);
+		if (value.IsNull()) {
+			throw duckdb::InvalidInputException("%s: expected true or false, got NULL", SET_ENABLED);
+		}
+		auto catalog = input.ColumnCount() > 1 ? input.GetValue(1, row).ToString() : std::string();
+		SetEnabled(state.GetContext(), duckdb::BooleanValue::Get(value), catalog);
+		result.SetValue(row, value);
+	}
+}
+
+bool PlaceRemotely(duckdb::ClientContext &context, const std::string &catalog,
+                   const catalog::PlacementStatement &statement, const std::vector<std::string> &table) {
+	auto remote = FindRemoteCatalog(context, catalog);
+	if (!remote) {
+		return false;
+	}
+	remote->ExecuteDdl(context, statement.ToSql(table));
+	return true;
+}
+
+} // namespace
+
+GroupRows TableGroupRows(NodeRuntime &runtime) {
+	auto placements = runtime.Replica().GetPlacements();
+	auto leaders = Leaders(runtime);
+	GroupRows rows;
+	for (auto &table : placements->Tables()) {
+		auto names = NamesOf(table.first);
+		auto &placement = table.second;
+		std::map<raft::GroupId, uint64_t> slots;
+		for (uint32_t slot = 0; slot < catalog::SLOT_COUNT && placement.IsSharded(); slot++) {
+			slots[placement.GroupOfSlot(slot)]++;
+		}
+		for (auto group : placement.AllGroups()) {
+			auto leader = leaders.find(group);
+			rows.push_back(
+			    {Value(names.first), Value(names.second),
+				 placement.IsSharded()
+			         ? Value(duckdb::StringUtil::Join(duckdb::vector<duckdb::string>(placement.shard_key.begin(),
+					                                                                 placement.shard_key.end()),
+					                                  ","))
+					 : Value(duckdb::LogicalType::VARCHAR),
+				 Value::UBIGINT(placement.IsSharded() ? slots[group] : catalog::SLOT_COUNT),
+				 Value(placements->NameOf(group)), Value::UBIGINT(placement.epoch),
+				 leader == leaders.end() || leader->second.empty() ? Value(duckdb::LogicalType::VARCHAR)
+				                                                   : Value(leader->second)});
+		}
+	}
+	return rows;
+}
+
+duckdb::LogicalType GroupMemberType() {
+	return duckdb::LogicalType::STRUCT({{"node_id", duckdb::LogicalType::VARCHAR},
+	                                    {"role", duckdb::LogicalType::VARCHAR},
+	                                    {"match_index", duckdb::LogicalType::UBIGINT},
+	                                    {"applied_index", duckdb::LogicalType::UBIGINT},
+	                                    {"connected", duckdb::LogicalType::BOOLEAN},
+	                                    {"last_error", duckdb::LogicalType::VARCHAR}});
+}
+
+GroupRows GroupStatusRows(NodeRuntime &runtime) {
+	GroupRows rows;
+	for (auto &group : runtime.Engine().GetStatus()) {
+		duckdb::vector<Value> members;
+		for (auto &voter : group.voters) {
+			members.push_back(MemberOf(group, voter, "voter"));
+		}
+		for (auto &learner : group.learners) {
+			members.push_back(MemberOf(group, learner, "learner"));
+		}
+		rows.push_back({Value(group.group_name), Value::LIST(GroupMemberType(), std::move(members)),
+		                group.leader_id.empty() ? Value(duckdb::LogicalType::VARCHAR) : Value(group.leader_id),
+		                Value::UBIGINT(group.term), Value::UBIGINT(group.commit_index),
+		                Value::UBIGINT(group.applied_index), Value::UBIGINT(group.apply_queue_count),
+		                Value::UBIGINT(group.apply_queue_bytes),
+		                group.reason.empty() ? Value(duckdb::LogicalType::VARCHAR) : Value(group.reason)});
+	}
+	return rows;
+}
+
+GroupRows MultiraftContractRows(NodeRuntime &runtime) {
+	auto is_enabled = runtime.Replica().IsMultiraftSqlEnabled();
+	// A node that does not know these entries is not let into the cluster, so none can lack them.
+	GroupRows rows;
+	for (auto &feature :
+	     {"CREATE TABLE WITH (quack_group)", "CREATE TABLE WITH (quack_shard_key, quack_initial_groups)",
+	      "ALTER TABLE SET GROUP", "ALTER TABLE SET GROUP DEFAULT", "ALTER TABLE SET GROUPS",
+	      "transactions over several groups"}) {
+		rows.push_back({Value(feature), Value::BOOLEAN(is_enabled), Value::UBIGINT(node::TRANSACTION_ENTRY_VERSION),
+		                Value::LIST(duckdb::LogicalType::VARCHAR, {})});
+	}
+	return rows;
+}
+
+void RegisterGroupFunctions(duckdb::ExtensionLoader &loader) {
+	duckdb::ScalarFunctionSet set {duckdb::Identifier(SET_ENABLED)};
+	for (auto with_catalog : {false, true}) {
+		duckdb::vector<duckdb::LogicalType> arguments {duckdb::LogicalType::BOOLEAN};
+		if (with_catalog) {
+			arguments.push_back(duckdb::LogicalType::VARCHAR);
+		}
+		duckdb::ScalarFunction function(arguments, duckdb::LogicalType::BOOLEAN, RunSetEnabled);
+		function.SetVolatile();
+		function.SetFallible();
+		function.SetNullHandling(duckdb::FunctionNullHandling::SPECIAL_HANDLING);
+		set.AddFunction(function);
+	}
+	loader.RegisterFunction(set);
+	catalog::RegisterPlacementStatements(duckdb::DBConfig::GetConfig(loader.GetDatabaseInstance()), PlaceRemotely);
+}
+
+} // namespace sql
+} // namespace quack
