@@ -47,6 +47,19 @@ def test_python_example(tmp_path, monkeypatch):
         names["con"].close()
 
 
+@pytest.mark.cluster
+def test_sql_of_groups(cluster):
+    (script,) = blocks("sql")
+    session = cluster.connect()
+    for statement in script.splitlines():
+        session.execute(statement)
+    rows = session.execute(
+        "SELECT table_name, count(*) FROM quack_table_groups('cp') GROUP BY ALL ORDER BY ALL"
+    )
+    assert rows.fetchall() == [("copy", 1), ("events", 16)]
+    session.close()
+
+
 def test_shell_commands(tmp_path):
     """All commands but those that run until stopped or need a cluster; they have their own tests."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}

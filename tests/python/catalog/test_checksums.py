@@ -207,8 +207,8 @@ def test_a_mark_has_a_format_version_of_its_own(tmp_path: Path) -> None:
     content = file.read_bytes()
     while content:
         length = int.from_bytes(content[8:16], "little")
-        versions.append(int.from_bytes(content[16:18], "little"))
-        content = content[16 + length :]
+        versions.append(int.from_bytes(content[24:26], "little"))
+        content = content[24 + length :]
     assert versions == [1, 2, 2, 1]
     assert versions[index - 1] == 2
 
@@ -217,8 +217,8 @@ def test_a_mark_has_a_format_version_of_its_own(tmp_path: Path) -> None:
     ("payload", "reason"),
     [
         (
-            "0400" + "00" * 80,
-            "format version 4, this node understands versions 1 to 3; upgrade the node",
+            "0600" + "00" * 80,
+            "format version 6, this node understands versions 1 to 5; upgrade the node",
         ),
         ("0000" + "00" * 80, "format version 0"),
         ("01", "log entry"),

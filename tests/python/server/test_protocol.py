@@ -230,7 +230,8 @@ def test_headers_tell_about_the_cluster(session):
     assert before["X-Quack-Leader"].startswith("127.0.0.1:")
     session.query("INSERT INTO headers VALUES (1)")
     after = session.reply_headers
-    assert int(after["X-Quack-Commit-Index"]) > int(before["X-Quack-Commit-Index"])
+    assert int(after["X-Quack-Request-Base"]) > int(before["X-Quack-Request-Base"])
+    assert after["X-Quack-Positions"] != before["X-Quack-Positions"]
     assert after["X-Quack-Catalog-Version"] == before["X-Quack-Catalog-Version"]
     session.query("CREATE TABLE headers2 (i INTEGER)")
     assert int(session.reply_headers["X-Quack-Catalog-Version"]) > int(

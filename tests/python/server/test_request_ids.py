@@ -21,7 +21,7 @@ def new_id(base: int) -> str:
 
 
 def fresh_id(session: wire.Session) -> str:
-    return new_id(int(session.reply_headers["X-Quack-Commit-Index"]))
+    return new_id(int(session.reply_headers["X-Quack-Request-Base"]))
 
 
 def outcome(session: wire.Session, request_id: str) -> tuple[str, str]:
@@ -37,9 +37,9 @@ def sessions(trio: list[Node]) -> list[wire.Session]:
     wait_leader(trio)
     opened = [node.session() for node in trio]
     opened[0].query("CREATE OR REPLACE TABLE named (i INTEGER PRIMARY KEY, n INTEGER)")
-    position = opened[0].reply_headers["X-Quack-Commit-Index"]
+    position = opened[0].reply_headers["X-Quack-Positions"]
     for session in opened[1:]:
-        session.query("SELECT 1", headers={"X-Quack-Min-Commit-Index": position})
+        session.query("SELECT 1", headers={"X-Quack-Min-Positions": position})
     return opened
 
 
@@ -54,7 +54,7 @@ def test_repetition_on_another_node_counts_once(sessions):
     sessions[0].query("INSERT INTO named VALUES (2, 0)")
     headers = {
         "X-Quack-Request-Id": fresh_id(sessions[0]),
-        "X-Quack-Min-Commit-Index": sessions[0].reply_headers["X-Quack-Commit-Index"],
+        "X-Quack-Min-Positions": sessions[0].reply_headers["X-Quack-Positions"],
     }
     sessions[0].query("UPDATE named SET n = n + 1 WHERE i = 2", headers=headers)
     for session in sessions:
@@ -131,7 +131,7 @@ def test_explicit_commit_is_settled_too(sessions):
 def test_failed_repetition_is_definite(sessions):
     """A repetition that fails on its own merits says so only when the first sending can no longer commit."""
     sessions[0].query("INSERT INTO named VALUES (5, 0)")
-    position = sessions[0].reply_headers["X-Quack-Commit-Index"]
+    position = sessions[0].reply_headers["X-Quack-Positions"]
     request_id = fresh_id(sessions[0])
     with pytest.raises(wire.QuackError, match="uplicate"):
         sessions[1].query(
@@ -139,7 +139,7 @@ def test_failed_repetition_is_definite(sessions):
             headers={
                 "X-Quack-Request-Id": request_id,
                 "X-Quack-Repeat": "1",
-                "X-Quack-Min-Commit-Index": position,
+                "X-Quack-Min-Positions": position,
             },
         )
     assert outcome(sessions[2], request_id) == ("not_committed", "cancelled")
@@ -148,12 +148,12 @@ def test_failed_repetition_is_definite(sessions):
 def test_concurrent_repetitions_commit_once(sessions):
     """The same update is sent to all nodes at once, while others fight for the row: it counts once."""
     sessions[0].query("INSERT INTO named VALUES (6, 0)")
-    position = sessions[0].reply_headers["X-Quack-Commit-Index"]
+    position = sessions[0].reply_headers["X-Quack-Positions"]
     rounds = 10
     for _ in range(rounds):
         headers = {
             "X-Quack-Request-Id": fresh_id(sessions[0]),
-            "X-Quack-Min-Commit-Index": position,
+            "X-Quack-Min-Positions": position,
         }
         failed: list[wire.QuackError] = []
 

@@ -28,9 +28,7 @@ def test_every_node_takes_writes_and_reads(trio):
     for number in range(30):
         writer = sessions[number % 3]
         floor = {
-            "X-Quack-Min-Commit-Index": sessions[(number - 1) % 3].reply_headers[
-                "X-Quack-Commit-Index"
-            ]
+            "X-Quack-Min-Positions": sessions[(number - 1) % 3].reply_headers["X-Quack-Positions"]
         }
         writer.query(f"INSERT INTO shared VALUES ({number}, '{number % 3}')", headers=floor)
     for session in sessions:
@@ -47,9 +45,9 @@ def test_session_reads_follow_to_another_node(trio):
     writer.query("CREATE TABLE followed (i INTEGER)")
     for number in range(20):
         writer.query(f"INSERT INTO followed VALUES ({number})")
-        position = writer.reply_headers["X-Quack-Commit-Index"]
+        position = writer.reply_headers["X-Quack-Positions"]
         rows = reader.query(
-            "SELECT count(*) FROM followed", headers={"X-Quack-Min-Commit-Index": position}
+            "SELECT count(*) FROM followed", headers={"X-Quack-Min-Positions": position}
         )
         assert rows == [(number + 1,)]
 
@@ -61,7 +59,7 @@ def test_conflicting_updates_are_retried(trio):
     sessions = [node.session() for node in trio]
     sessions[0].query("CREATE TABLE counter (id INTEGER PRIMARY KEY, n INTEGER)")
     sessions[0].query("INSERT INTO counter VALUES (1, 0)")
-    position = sessions[0].reply_headers["X-Quack-Commit-Index"]
+    position = sessions[0].reply_headers["X-Quack-Positions"]
     done: list[int] = []
     failed: list[wire.QuackError] = []
 
@@ -71,7 +69,7 @@ def test_conflicting_updates_are_retried(trio):
             try:
                 session.query(
                     "UPDATE counter SET n = n + 1 WHERE id = 1",
-                    headers={"X-Quack-Min-Commit-Index": position},
+                    headers={"X-Quack-Min-Positions": position},
                 )
                 good += 1
             except wire.QuackError as error:

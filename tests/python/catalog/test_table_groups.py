@@ -1,0 +1,366 @@
+"""Tables in groups: several logs, applied in another order on every replica, still make one state (cpp/GROUPS.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from catalog_replica import Cluster, Replica
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Three replicas that interleave the groups' logs each in its own way."""
+    made = Cluster(tmp_path, 3)
+    assert made[0].command("multiraft", "on") == "ok"
+    for number, replica in enumerate(made.replicas):
+        replica.command("hold_back", "", str(number + 1))
+    yield made
+    made.close()
+
+
+def groups(replica: Replica) -> dict[str, list[str]]:
+    """Groups of each placed table, as the replica knows them."""
+    replica.command("wait")
+    placed = {}
+    for line in replica.command("groups").splitlines():
+        table, *rest = line.split("|")
+        if table != "group":
+            placed[table] = [name for name in rest[0].split(",") if name]
+    return placed
+
+
+def persist(replica: Replica, statement: str) -> None:
+    """As the server does: a rejected attempt is made again."""
+    for _ in range(200):
+        try:
+            replica.con.execute(statement)
+            return
+        except duckdb.Error as error:
+            if not any(
+                word in str(error) for word in ("onflict", "quack schema_changed", "Interrupted")
+            ):
+                raise
+    raise AssertionError(f"never committed: {statement}")
+
+
+def test_statements_are_refused_until_they_are_switched_on(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 1)
+    node = cluster[0].con
+    node.execute("CREATE TABLE t (i INTEGER)")
+    for statement in [
+        "CREATE TABLE u (i INTEGER) WITH (quack_group = 'g')",
+        "ALTER TABLE t SET GROUP 'g'",
+    ]:
+        with pytest.raises(duckdb.NotImplementedException, match="quack_multiraft_sql_set_enabled"):
+            node.execute(statement)
+    cluster.close()
+
+
+def test_a_pinned_table_lives_in_its_group(cluster: Cluster) -> None:
+    node = cluster[0]
+    node.con.execute(
+        "CREATE TABLE orders (i INTEGER PRIMARY KEY, v TEXT) WITH (quack_group = 'orders-group')"
+    )
+    assert groups(node) == {"main.orders": ["orders-group"]}
+    node.con.execute("INSERT INTO orders VALUES (1, 'a'), (2, 'b')")
+    node.con.execute("UPDATE orders SET v = 'c' WHERE i = 2")
+    node.con.execute("DELETE FROM orders WHERE i = 1")
+    cluster.assert_equal()
+    assert cluster[2].rows("SELECT * FROM orders") == [(2, "c")]
+    node.con.execute("DROP TABLE orders")
+    cluster.assert_equal()
+    assert groups(cluster[1]) == {}
+
+
+def test_a_sharded_table_spreads_its_rows(cluster: Cluster) -> None:
+    node = cluster[0]
+    node.con.execute(
+        "CREATE TABLE events (tenant BIGINT, n INTEGER, PRIMARY KEY (tenant, n))"
+        " WITH (quack_shard_key = 'tenant', quack_initial_groups = 8)"
+    )
+    assert groups(node)["main.events"] == [f"shard-{i}" for i in range(8)]
+    node.con.execute("INSERT INTO events SELECT i % 50, i FROM range(1000) r(i)")
+    node.con.execute("UPDATE events SET n = n + 1000 WHERE tenant = 7")
+    node.con.execute("UPDATE events SET tenant = tenant + 100 WHERE tenant < 5")
+    node.con.execute("DELETE FROM events WHERE tenant % 3 = 0")
+    expected = duckdb.connect()
+    expected.execute("CREATE TABLE events AS SELECT i % 50 AS tenant, i AS n FROM range(1000) r(i)")
+    expected.execute("UPDATE events SET n = n + 1000 WHERE tenant = 7")
+    expected.execute("UPDATE events SET tenant = tenant + 100 WHERE tenant < 5")
+    expected.execute("DELETE FROM events WHERE tenant % 3 = 0")
+    cluster.assert_equal()
+    for replica in cluster.replicas:
+        assert (
+            replica.rows("SELECT tenant, n FROM events ORDER BY ALL")
+            == expected.execute("SELECT * FROM events ORDER BY ALL").fetchall()
+        )
+
+
+def test_a_transaction_over_groups_is_whole_or_not_at_all(cluster: Cluster) -> None:
+    a, b, _ = cluster.replicas
+    for name in ("left", "right"):
+        a.con.execute(
+            f"CREATE TABLE \"{name}\" (i INTEGER PRIMARY KEY, v INTEGER) WITH (quack_group = '{name}')"
+        )
+        a.con.execute(f'INSERT INTO "{name}" VALUES (1, 100)')
+    b.command("wait")
+    a.con.execute("BEGIN")
+    a.con.execute('UPDATE "left" SET v = v - 1')
+    a.con.execute('UPDATE "right" SET v = v + 1')
+    b.con.execute('UPDATE "right" SET v = 7')
+    with pytest.raises(duckdb.Error, match="quack (conflict|schema_changed)"):
+        a.con.execute("COMMIT")
+    cluster.assert_equal()
+    assert b.rows('SELECT l.v, r.v FROM "left" l, "right" r') == [(100, 7)]
+    a.con.execute("BEGIN")
+    a.con.execute('UPDATE "left" SET v = v - 1')
+    a.con.execute('UPDATE "right" SET v = v + 1')
+    a.con.execute("COMMIT")
+    cluster.assert_equal()
+    assert b.rows('SELECT l.v, r.v FROM "left" l, "right" r') == [(99, 8)]
+
+
+def test_a_table_moves_between_groups_without_its_rows(cluster: Cluster) -> None:
+    node = cluster[0]
+    node.con.execute("CREATE TABLE t (k INTEGER PRIMARY KEY, v INTEGER)")
+    node.con.execute("INSERT INTO t SELECT i, i FROM range(100) r(i)")
+    node.con.execute("ALTER TABLE cp.main.t SET GROUP 'other';")
+    assert groups(node) == {"main.t": ["other"]}
+    node.con.execute("UPDATE t SET v = v + 1")
+    node.con.execute("ALTER TABLE t SET GROUP DEFAULT")
+    node.con.execute("UPDATE t SET v = v + 1")
+    node.con.execute("ALTER TABLE IF EXISTS missing SET GROUP 'other'; SELECT 1")
+    cluster.assert_equal()
+    assert groups(cluster[2]) == {}
+    assert cluster[2].rows("SELECT sum(v - k), count(*) FROM t") == [(200, 100)]
+    with pytest.raises(duckdb.BinderException, match="not sharded"):
+        node.con.execute("ALTER TABLE t SET GROUPS 4")
+
+
+def test_a_place_follows_its_table_within_a_transaction(cluster: Cluster) -> None:
+    node = cluster[0]
+    node.con.execute("CREATE TABLE t (k INTEGER)")
+    node.con.execute("BEGIN")
+    node.con.execute("ALTER TABLE t SET GROUP 'g'")
+    node.con.execute("ALTER TABLE t RENAME TO u")
+    node.con.execute("CREATE TABLE v (k INTEGER) WITH (quack_group = 'v')")
+    node.con.execute("ALTER TABLE v RENAME TO w")
+    node.con.execute("CREATE TABLE x (k INTEGER) WITH (quack_group = 'x')")
+    node.con.execute("DROP TABLE x")
+    node.con.execute("COMMIT")
+    node.con.execute("BEGIN")
+    node.con.execute("ALTER TABLE u ADD COLUMN l INTEGER")
+    with pytest.raises(duckdb.BinderException, match="created or altered in this transaction"):
+        node.con.execute("ALTER TABLE u SET GROUP 'h'")
+    node.con.execute("ROLLBACK")
+    assert groups(node) == {"main.u": ["g"], "main.w": ["v"]}
+    node.con.execute("CREATE TABLE x (k INTEGER)")
+    node.con.execute("CREATE OR REPLACE TABLE u (k INTEGER)")
+    assert groups(node) == {"main.w": ["v"]}
+    cluster.assert_equal()
+
+
+def test_groups_are_resized_under_load(cluster: Cluster) -> None:
+    cluster[0].con.execute(
+        "CREATE TABLE t (k INTEGER PRIMARY KEY, n INTEGER) WITH (quack_shard_key = 'k', quack_initial_groups = 4)"
+    )
+    cluster[0].con.execute("INSERT INTO t SELECT i, 0 FROM range(20) r(i)")
+    cluster.assert_equal()
+    stop = threading.Event()
+    done = [0, 0]
+
+    def write(number: int) -> None:
+        chance = random.Random(number)
+        while not stop.is_set() or done[number] < 20:
+            persist(cluster[number + 1], f"UPDATE t SET n = n + 1 WHERE k = {chance.randrange(20)}")
+            done[number] += 1
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+    for writer in writers:
+        writer.start()
+    for count in (16, 2, 8):
+        persist(cluster[0], f"ALTER TABLE t SET GROUPS {count}")
+    stop.set()
+    for writer in writers:
+        writer.join(60)
+        assert not writer.is_alive()
+    cluster.assert_equal()
+    assert len(groups(cluster[1])["main.t"]) == 8
+    assert cluster[2].rows("SELECT sum(n), count(*) FROM t") == [(sum(done), 20)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_transfers_keep_their_sum_on_every_replica(cluster: Cluster, seed: int) -> None:
+    """Readers see the sum at every moment: a transfer between two groups is never half visible."""
+    cluster[0].con.execute(
+        "CREATE TABLE accounts (k INTEGER PRIMARY KEY, v INTEGER)"
+        " WITH (quack_shard_key = 'k', quack_initial_groups = 8)"
+    )
+    cluster[0].con.execute("INSERT INTO accounts SELECT i, 100 FROM range(12) r(i)")
+    cluster.assert_equal()
+    failures: list[str] = []
+    commits = [0, 0, 0]
+
+    def transfer(number: int) -> None:
+        chance = random.Random(seed * 10 + number)
+        session = cluster[number].session()
+        try:
+            for _ in range(40):
+                giver, taker = chance.sample(range(12), 2)
+                try:
+                    session.execute("BEGIN")
+                    session.execute(f"UPDATE accounts SET v = v - 1 WHERE k = {giver}")
+                    session.execute(f"UPDATE accounts SET v = v + 1 WHERE k = {taker}")
+                    session.execute("COMMIT")
+                    commits[number] += 1
+                except duckdb.Error as error:
+                    # Interrupted: an entry needed what the transaction held.
+                    if not any(
+                        word in str(error).lower()
+                        for word in ("conflict", "schema_changed", "interrupt")
+                    ):
+                        failures.append(str(error))
+                    with contextlib.suppress(duckdb.Error):
+                        session.execute("ROLLBACK")
+        except duckdb.Error as error:
+            failures.append(str(error))
+
+    def read(number: int, stop: threading.Event) -> None:
+        session = cluster[number].session()
+        while not stop.is_set():
+            try:
+                total = session.execute("SELECT sum(v) FROM accounts").fetchall()
+            except duckdb.Error as error:
+                if "conflict" not in str(error).lower() and "interrupt" not in str(error).lower():
+                    failures.append(str(error))
+                continue
+            if total != [(1200,)]:
+                failures.append(f"replica {number} saw {total}")
+
+    stop = threading.Event()
+    readers = [threading.Thread(target=read, args=(number, stop)) for number in range(3)]
+    writers = [threading.Thread(target=transfer, args=(number,)) for number in range(3)]
+    for thread in [*readers, *writers]:
+        thread.start()
+    for thread in writers:
+        thread.join(120)
+    stop.set()
+    for thread in readers:
+        thread.join(60)
+    assert failures == []
+    assert sum(commits) > 10
+    cluster.assert_equal()
+    assert cluster[1].rows("SELECT sum(v), count(*) FROM accounts") == [(1200, 12)]
+
+
+REFUSED = [
+    ("(i INTEGER) WITH (quack_group = 'a', quack_shard_key = 'i')", "use one or the other"),
+    ("(i INTEGER) WITH (quack_group = '')", "must not be empty"),
+    ("(i INTEGER) WITH (quack_group = orders)", "single quotes"),
+    ("(i INTEGER) WITH (quack_colour = 'red')", "known are: quack_group"),
+    ("(i INTEGER) WITH (quack_shard_key = 'i')", "needs quack_initial_groups"),
+    ("(i INTEGER) WITH (quack_initial_groups = 4)", "needs quack_shard_key"),
+    ("(i INTEGER) WITH (quack_shard_key = 'j', quack_initial_groups = 4)", "its columns are: i"),
+    ("(i INTEGER) WITH (quack_shard_key = 'i', quack_initial_groups = 0)", "from 1 to 256"),
+    ("(i INTEGER) WITH (quack_shard_key = 'i', quack_initial_groups = 1000)", "from 1 to 256"),
+    ("(i INTEGER) WITH (quack_shard_key = 'i, i', quack_initial_groups = 2)", "twice"),
+    ("(i DOUBLE) WITH (quack_shard_key = 'i', quack_initial_groups = 2)", "has type DOUBLE"),
+    (
+        "(i INTEGER PRIMARY KEY, j INTEGER) WITH (quack_shard_key = 'j', quack_initial_groups = 2)",
+        "does not contain shard key column",
+    ),
+    ("(i INTEGER REFERENCES parent) WITH (quack_group = 'g')", "both must live in the same group"),
+]
+
+
+@pytest.mark.parametrize(("definition", "reason"), REFUSED)
+def test_what_cannot_be_placed_is_refused_with_the_reason(
+    cluster: Cluster, definition: str, reason: str
+) -> None:
+    cluster[0].con.execute("CREATE TABLE parent (i INTEGER PRIMARY KEY)")
+    with pytest.raises(duckdb.BinderException, match=reason):
+        cluster[0].con.execute(f"CREATE TABLE t {definition}")
+    assert groups(cluster[0]) == {}
+
+
+def test_shard_keys_stay_as_they_are(cluster: Cluster) -> None:
+    node = cluster[0].con
+    node.execute(
+        "CREATE TABLE t (k INTEGER, v INTEGER) WITH (quack_shard_key = 'k', quack_initial_groups = 2)"
+    )
+    for change in ["DROP COLUMN k", "RENAME COLUMN k TO l", "ALTER COLUMN k TYPE BIGINT"]:
+        with pytest.raises(duckdb.Error, match="shard key"):
+            node.execute(f"ALTER TABLE t {change}")
+    with pytest.raises(duckdb.BinderException, match="does not contain shard key"):
+        node.execute("CREATE UNIQUE INDEX u ON t (v)")
+    node.execute("ALTER TABLE t RENAME TO u")
+    node.execute("INSERT INTO u VALUES (1, 2)")
+    node.execute("ALTER TABLE u ADD COLUMN w INTEGER DEFAULT 5")
+    node.execute("INSERT INTO u VALUES (2, 2, 2)")
+    cluster.assert_equal()
+    assert groups(cluster[1]) == {"main.u": ["shard-0", "shard-1"]}
+    assert cluster[2].rows("SELECT * FROM u ORDER BY k") == [(1, 2, 5), (2, 2, 2)]
+
+
+def test_keyless_rows_and_repeated_values(cluster: Cluster) -> None:
+    node = cluster[0]
+    node.con.execute(
+        "CREATE TABLE t (k INTEGER, v INTEGER) WITH (quack_shard_key = 'k', quack_initial_groups = 4)"
+    )
+    node.con.execute("INSERT INTO t SELECT i % 4, i % 2 FROM range(40) r(i)")
+    node.con.execute("DELETE FROM t WHERE v = 1 AND k = 1")
+    node.con.execute("UPDATE t SET v = v + 1, k = k + 1")
+    cluster.assert_equal()
+    assert cluster[1].rows("SELECT k, v, count(*) FROM t GROUP BY ALL ORDER BY ALL") == [
+        (1, 1, 10),
+        (3, 1, 10),
+        (4, 2, 10),
+    ]
+
+
+def test_a_table_made_from_a_query_is_placed(cluster: Cluster) -> None:
+    node = cluster[0].con
+    node.execute(
+        "CREATE TABLE t WITH (quack_shard_key = 'k', quack_initial_groups = 4)"
+        " AS SELECT i AS k, 'x' AS v FROM range(100) r(i)"
+    )
+    node.execute("UPDATE t SET v = 'y' WHERE k < 50")
+    cluster.assert_equal()
+    assert cluster[2].rows("SELECT v, count(*) FROM t GROUP BY v ORDER BY v") == [
+        ("x", 50),
+        ("y", 50),
+    ]
+
+
+def test_what_is_prepared_survives_a_restart(tmp_path: Path) -> None:
+    """A replica that starts again replays all logs, in an order of its own, to the same state."""
+    log_file = str(tmp_path / "log")
+    first = Replica(tmp_path / "a.db", "restart", "a", log_file=log_file)
+    assert first.command("multiraft", "on") == "ok"
+    first.con.execute(
+        "CREATE TABLE t (k INTEGER PRIMARY KEY, v INTEGER) WITH (quack_shard_key = 'k', quack_initial_groups = 4)"
+    )
+    first.con.execute("INSERT INTO t SELECT i, 0 FROM range(50) r(i)")
+    assert first.command("checkpoint") == "ok"
+    first.con.execute("UPDATE t SET v = v + 1")
+    first.con.execute("ALTER TABLE t SET GROUPS 2")
+    first.con.execute("UPDATE t SET v = v + 1")
+    expected = first.hashes()
+    placed = groups(first)
+    first.close()
+    again = Replica(tmp_path / "a.db", "restart", "a", log_file=log_file)
+    assert again.hashes() == expected
+    assert groups(again) == placed
+    again.con.execute("UPDATE t SET v = v + 1")
+    assert again.rows("SELECT sum(v) FROM t") == [(150,)]
+    fresh = Replica(tmp_path / "b.db", "restart", "b", log_file=log_file)
+    fresh.command("hold_back", "", "9")
+    assert fresh.hashes() == again.hashes()
+    fresh.close()
+    again.close()
