@@ -16,7 +16,7 @@ ROUNDS ?= 1000
 FAILOVERS ?= 50
 CHANGES ?= 100
 STRESS_SECONDS ?= 6
-STATEMENTS ?= 150
+GROUPS ?= 1,4,16
 TESTS ?= tests/python tests/e2e tests/spark
 # Test files run in so many processes at once; a node waits more than it works.
 WORKERS ?= 2
@@ -80,10 +80,10 @@ stress: build ## Random concurrent writers and DDL on three replicas of the cata
 	@cmake --build $(BUILD) -j $(JOBS) --target quack_catalog_test >/dev/null
 	@$(PY) tests/python/catalog/stress.py --seeds $(SEEDS) --first-seed $(FIRST_SEED) --seconds $(STRESS_SECONDS)
 
-oracle: SEEDS = 100
-oracle: build ## Random statements on a plain DuckDB and on a replica, answers and data compared: SEEDS=100 FIRST_SEED=1 STATEMENTS=150
+oracle: STATEMENTS = 15000
+oracle: build ## Random statements on a plain DuckDB and on replicas, answers and data compared: STATEMENTS=15000 GROUPS=1,4,16 SEED=…
 	@cmake --build $(BUILD) -j $(JOBS) --target quack_catalog_test >/dev/null
-	@$(PY) tests/python/catalog/oracle.py --seeds $(SEEDS) --first-seed $(FIRST_SEED) --statements $(STATEMENTS)
+	@$(PY) tests/python/catalog/oracle.py --statements $(STATEMENTS) --groups $(GROUPS) $(if $(SEED),--seed $(SEED))
 
 lint: configure ## clang-format, clang-tidy, ruff, mypy and the project's own rules
 	@$(PY) tests/lint/tidy.py

@@ -3,7 +3,6 @@
 #include <cerrno>
 
 #include "duckdb/common/local_file_system.hpp"
-#include "quack/catalog/file_sync.hpp"
 
 namespace quack {
 namespace catalog {
@@ -31,38 +30,29 @@ public:
 			duckdb::LocalFileSystem::Write(handle, buffer, size, location);
 		}
 	}
+	//! DuckDB's own log: a checkpoint writes a mark into it and nothing else does (RECOVERY_MODE no_wal_writes). The
+	//! mark is of no use, and a full disk must not stop the checkpoint that has its space reserved.
+	int64_t Write(duckdb::FileHandle &handle, void *buffer, int64_t size) override {
+		return IsOwnLog(handle) ? size : duckdb::LocalFileSystem::Write(handle, buffer, size);
+	}
 	void FileSync(duckdb::FileHandle &handle) override {
+		if (IsOwnLog(handle)) {
+			return;
+		}
 		SyncWatch::Scope scope(*watch);
 		if (handle.GetPath() == path) {
 			FlushJournal(handle);
 		}
 		duckdb::LocalFileSystem::FileSync(handle);
 	}
-	//! A checkpoint ends with the removal of the write-ahead log of before. If two removals were lost together, the
-	//! log of two checkpoints ago would lie beside the file, and DuckDB refuses that pair.
-	void RemoveFile(const std::string &file, duckdb::optional_ptr<duckdb::FileOpener> opener) override {
-		duckdb::LocalFileSystem::RemoveFile(file, opener);
-		SyncNames();
-	}
-	void MoveFile(const std::string &from, const std::string &to,
-	              duckdb::optional_ptr<duckdb::FileOpener> opener) override {
-		duckdb::LocalFileSystem::MoveFile(from, to, opener);
-		SyncNames();
-	}
 	std::string GetName() const override {
 		return name;
 	}
 
 private:
-	//! `errno` is that of the failure.
-	static void Check(const Status &status) {
-		if (!status.IsOk()) {
-			throw duckdb::IOException({{"errno", std::to_string(errno)}}, status.Message());
-		}
-	}
-	void SyncNames() {
-		SyncWatch::Scope scope(*watch);
-		Check(SyncDirectoryOf(path));
+	bool IsOwnLog(duckdb::FileHandle &handle) const {
+		auto file = handle.GetPath();
+		return file.size() > path.size() && file.compare(path.size(), std::string::npos, ".wal") == 0;
 	}
 	void FlushJournal(duckdb::FileHandle &handle) {
 		auto read = [&](void *bytes, size_t size, uint64_t offset) {
@@ -72,7 +62,10 @@ private:
 			auto *data = const_cast<char *>(bytes.data());
 			duckdb::LocalFileSystem::Write(handle, data, static_cast<int64_t>(bytes.size()), offset);
 		};
-		Check(journal->Flush(read, write));
+		auto status = journal->Flush(read, write);
+		if (!status.IsOk()) { // `errno` is that of the failure
+			throw duckdb::IOException({{"errno", std::to_string(errno)}}, status.Message());
+		}
 	}
 
 	const std::string name;

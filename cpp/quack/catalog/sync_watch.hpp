@@ -38,9 +38,9 @@ private:
 	std::multiset<MonotonicNs> running;
 };
 
-//! From now on, until UnwatchFiles, DuckDB's syncs of `path` and of files named after it are told to `watch`, removals
-//! and renames of them are durable when they return, and writes of `path` go by way of `journal`. `name` is unique in
-//! the instance. Files that are open at UnwatchFiles stay watched until they are closed.
+//! From now on, until UnwatchFiles, DuckDB's syncs of `path` are told to `watch`, and its writes go by way of
+//! `journal`. Its own log beside the file stays empty. `name` is unique in the instance. Files that are open at
+//! UnwatchFiles stay watched until they are closed.
 void WatchFiles(duckdb::DatabaseInstance &instance, const std::string &name, const std::string &path,
                 std::shared_ptr<SyncWatch> watch, std::shared_ptr<BlockJournal> journal);
 void UnwatchFiles(duckdb::DatabaseInstance &instance, const std::string &name);

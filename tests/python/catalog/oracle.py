@@ -1,6 +1,8 @@
 """The same random statements of one client on a plain DuckDB and on a replica: same answers, same data, equal replicas.
 
-As a program: runs seeds one after the other; the last line is a JSON object.
+With several groups the replica's tables are placed in groups at random, and move between them; that must not show.
+Replicas then apply the logs of the groups each in another order. As a program: runs seeds one after the other, each for
+every number of groups; the last line is a JSON object.
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ LITERALS: dict[str, list[Sql]] = {
 TABLES = ["t0", "t1", "t2"]
 NULL_SHARE = 0.15
 STATEMENTS = 150
+#: Statements before which a table moves.
+MOVE_SHARE = 0.05
 
 
 class Model:
@@ -71,8 +75,9 @@ class Model:
 class Statements:
     """Draws statements. Every table has a column k INTEGER, in some with a primary key."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, groups: int = 1) -> None:
         self.rng = rng
+        self.groups = groups
         self.in_transaction = False
         self.kinds: list[tuple[int, Callable[[Model], Sql]]] = [
             (20, self.insert),
@@ -88,6 +93,33 @@ class Statements:
             (8, self.column_ddl),
             (4, self.other_ddl),
         ]
+
+    def placed(self, sql: Sql) -> Sql:
+        """Return the replica's wording of a CREATE TABLE."""
+        if self.groups == 1 or not sql.startswith("CREATE TABLE"):
+            return sql
+        how = self.rng.random()
+        if how < 0.2:
+            return sql
+        if how < 0.4:
+            return f"{sql} WITH (quack_group = 'pinned-{self.rng.randrange(2)}')"
+        return f"{sql} WITH (quack_shard_key = 'k', quack_initial_groups = {self.groups})"
+
+    def move(self, model: Model) -> Sql | None:
+        """Draw a statement for the replica alone: a table changes its groups."""
+        if self.groups == 1 or not model.columns or self.in_transaction:
+            return None
+        if self.rng.random() > MOVE_SHARE:
+            return None
+        to = self.rng.choice(
+            [
+                f"GROUPS {self.rng.randrange(1, 2 * self.groups + 1)}",
+                f"GROUPS {self.groups}",
+                f"GROUP 'pinned-{self.rng.randrange(2)}'",
+                "GROUP DEFAULT",
+            ]
+        )
+        return f"ALTER TABLE {self.table(model)} SET {to}"
 
     def draw(self, model: Model) -> Sql:
         if len(model.columns) < 2:
@@ -269,14 +301,19 @@ def contents(con: duckdb.DuckDBPyConnection, model: Model) -> dict[str, list[str
 class Run:
     """One sequence on both sides."""
 
-    def __init__(self, cluster: Cluster, rng: random.Random) -> None:
+    def __init__(self, cluster: Cluster, rng: random.Random, groups: int = 1) -> None:
         self.cluster = cluster
+        if groups > 1:
+            cluster[0].command("multiraft", "on")
+            for number, replica in enumerate(cluster.replicas):
+                replica.command("hold_back", "", str(number + 1))
         self.replica = cluster[0].con
         self.oracle = duckdb.connect(":memory:", config={"threads": "2"})
         self.oracle.execute("ATTACH ':memory:' AS cp")
         self.oracle.execute("USE cp")
-        self.statements = Statements(rng)
+        self.statements = Statements(rng, groups)
         self.done: list[Sql] = []
+        self.moves = 0
         self.succeeded = 0
         self.refused = 0
 
@@ -287,11 +324,20 @@ class Run:
             model = Model(self.oracle)
         except duckdb.TransactionException:
             return self.both("ROLLBACK")
+        move = self.statements.move(model)
+        if move is not None:
+            self.done.append(move)
+            kind, said = answer(self.replica, move)
+            # Only a table that is sharded has a number of groups.
+            if kind != "ok" and not ("SET GROUPS" in move and "shard" in str(said)):
+                return f"{move}\n  replica: {said}"
+            self.moves += kind == "ok"
         return self.both(self.statements.draw(model))
 
     def both(self, sql: Sql) -> str | None:
-        self.done.append(sql)
-        mine = answer(self.replica, sql)
+        placed = self.statements.placed(sql)
+        self.done.append(placed)
+        mine = answer(self.replica, placed)
         if sql == "COMMIT" and "not_supported" in str(mine[1]):
             self.refused += 1  # refused in words, wholly: the oracle must not commit either
             self.oracle.execute("ROLLBACK")
@@ -328,9 +374,9 @@ class Run:
         return None
 
 
-def run(directory: Path, seed: int, statements: int) -> dict[str, Any]:
+def run(directory: Path, seed: int, statements: int, groups: int = 1) -> dict[str, Any]:
     cluster = Cluster(directory, 3)
-    test = Run(cluster, random.Random(seed))
+    test = Run(cluster, random.Random(seed), groups)
     difference = None
     while difference is None and len(test.done) < statements:
         difference = test.step()
@@ -338,8 +384,10 @@ def run(directory: Path, seed: int, statements: int) -> dict[str, Any]:
     cluster.close()
     return {
         "seed": seed,
+        "groups": groups,
         "ok": difference is None,
         "statements": len(test.done),
+        "moves": test.moves,
         "succeeded": test.succeeded,
         "refused": test.refused,
         "difference": difference,
@@ -347,31 +395,45 @@ def run(directory: Path, seed: int, statements: int) -> dict[str, Any]:
     }
 
 
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--statements", type=int, default=STATEMENTS)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--statements", type=int, default=100 * STATEMENTS, help="at least so many")
+    parser.add_argument("--seed", type=int, default=1, help="the first; others follow")
+    parser.add_argument(
+        "--groups",
+        type=numbers,
+        default=[1],
+        help="numbers of groups, with commas; each seed runs with each",
+    )
     arguments = parser.parse_args()
     failed = []
-    statements = succeeded = 0
-    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-        with tempfile.TemporaryDirectory() as directory:
-            result = run(Path(directory), seed, arguments.statements)
-        statements += result["statements"]
-        succeeded += result["succeeded"]
-        if not result["ok"]:
-            failed.append(seed)
-            print(json.dumps(result, indent=1), flush=True)
+    counts = dict.fromkeys(("statements", "succeeded", "refused", "moves"), 0)
+    seed = arguments.seed
+    while counts["statements"] < arguments.statements:
+        for groups in arguments.groups:
+            with tempfile.TemporaryDirectory() as directory:
+                result = run(Path(directory), seed, STATEMENTS, groups)
+            for name in counts:
+                counts[name] += result[name]
+            if not result["ok"]:
+                failed.append([seed, groups])
+                print(json.dumps(result, indent=1), flush=True)
+        seed += 1
+        print(f"\r{counts['statements']} statements", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
     print(
         json.dumps(
             {
                 "ok": not failed,
-                "seeds": arguments.seeds,
-                "first_seed": arguments.first_seed,
-                "statements": statements,
-                "succeeded": succeeded,
-                "failed_seeds": failed,
+                "seed": arguments.seed,
+                "seeds": seed - arguments.seed,
+                "groups": arguments.groups,
+                **counts,
+                "failed": failed,
             }
         )
     )

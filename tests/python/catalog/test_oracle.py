@@ -16,6 +16,17 @@ def test_same_as_duckdb(tmp_path: Path, seed: int) -> None:
     assert result["difference"] is None, result["before"]
 
 
+@pytest.mark.parametrize("groups", [4, 16])
+def test_groups_do_not_show(tmp_path: Path, groups: int) -> None:
+    moves = 0
+    for seed in range(groups, groups + 3):
+        (tmp_path / str(seed)).mkdir()
+        result = oracle.run(tmp_path / str(seed), seed, oracle.STATEMENTS, groups)
+        assert result["difference"] is None, result["before"]
+        moves += result["moves"]
+    assert moves > 0
+
+
 def test_a_difference_is_found(cluster: Cluster) -> None:
     """The comparison itself: one row too many on the replicas, then one other value in a row."""
     test = oracle.Run(cluster, random.Random(1))

@@ -244,8 +244,7 @@ std::string Machine::Check(raft::GroupId group, const Body &body, bool is_prepar
 	}
 	for (auto &effect : body.effects) {
 		auto version = table_versions.find(effect.table);
-		if (version != table_versions.end() && version->second > body.planned_version &&
-		    !sabotage.versions_unchecked) {
+		if (version != table_versions.end() && version->second > body.planned_version && !sabotage.versions_unchecked) {
 			return "changed";
 		}
 	}

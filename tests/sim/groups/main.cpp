@@ -1,4 +1,5 @@
-//! quack_group_sim: deterministic simulation of the rules between groups (cpp/GROUPS.md). README.md has the fault model.
+//! quack_group_sim: deterministic simulation of the rules between groups (cpp/GROUPS.md). README.md has the fault
+//! model.
 #include <unistd.h>
 
 #include <algorithm>
@@ -239,7 +240,8 @@ int RunMany(const Arguments &arguments) {
 		}
 		caught++;
 		auto &failure = found.failed.front();
-		std::printf("canary %s: caught after %llu seeds: %s\n  replay: quack_group_sim --seed %llu --canary %s --trace\n",
+		std::printf("canary %s: caught after %llu seeds: %s\n  replay: quack_group_sim --seed %llu --canary %s "
+		            "--trace\n",
 		            canary.name, static_cast<unsigned long long>(found.seeds_done),
 		            failure.second.substr(0, failure.second.find('\n')).c_str(),
 		            static_cast<unsigned long long>(failure.first), canary.name);

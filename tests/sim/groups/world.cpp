@@ -7,6 +7,7 @@
 #include <set>
 
 #include "quack/common/crc32c.hpp"
+#include "sim/groups/parts.hpp"
 
 namespace quack {
 namespace sim {
@@ -26,98 +27,6 @@ constexpr MonotonicNs FINISH_PATIENCE = 80;
 constexpr MonotonicNs FINISH_GRACE = 20;
 constexpr MonotonicNs FINISH_REPEAT = 30;
 const char *const TABLES[] = {"accounts", "moves", "notes"};
-
-using node::TransactionId;
-using raft::GroupId;
-using raft::LogIndex;
-
-//! What a client wants done, over as many attempts as it takes.
-struct Operation {
-	enum class Kind : uint8_t { Transfer, Note, Alter, Place };
-	Kind kind = Kind::Transfer;
-	uint64_t number = 0;
-	uint64_t from = 0;
-	uint64_t to = 0;
-	int64_t amount = 0;
-	std::string table;
-	uint32_t group_count = 0;
-	std::string group_name;
-	uint32_t attempts = 0;
-};
-
-//! What is known of one attempt of a transfer.
-struct Attempt {
-	Operation operation;
-	enum class Told : uint8_t { Nothing, Committed, Refused };
-	Told told = Told::Nothing;
-};
-
-struct Pending {
-	GroupId group = raft::ROOT_GROUP;
-	bool is_prepare = false;
-	SharedBytes payload;
-	uint64_t next_at = 0;
-};
-
-struct Session {
-	size_t node = 0;
-	Operation operation;
-	uint64_t attempt = 0; //! number of the transaction id
-	TransactionId id {};
-	std::unique_ptr<node::TransactionDriver> driver; //! none: one group
-	GroupId coordinator = raft::ROOT_GROUP;
-	std::vector<Pending> pending;
-	bool is_orphan = false; //! its client has gone and asks another node
-	bool is_done = false;
-};
-
-//! A client that lost its answer.
-struct Inquiry {
-	size_t node = 0;
-	Operation operation;
-	uint64_t attempt = 0;
-	TransactionId id {};
-	std::vector<Pending> pending;
-	bool is_root_known = false;
-	bool is_done = false;
-};
-
-struct Proposal {
-	uint64_t at = 0;
-	GroupId group = raft::ROOT_GROUP;
-	SharedBytes payload;
-};
-
-struct Node {
-	std::unique_ptr<Machine> machine;
-	std::unique_ptr<Machine> saved;
-	std::unique_ptr<node::ApplyOrder> order;
-	std::unique_ptr<node::TransactionFinisher> finisher;
-	std::map<GroupId, LogIndex> delivered;
-	uint64_t groups_version = 0;
-	uint64_t down_until = 0; //! 0 = up
-};
-
-//! Chances, in thousandths, drawn for the seed.
-struct Weather {
-	explicit Weather(Prng &random)
-	    : loss(random.Below(200)), copy(random.Below(200)), delay(1 + random.Below(12)), deliver(150 + random.Below(850)),
-	      crash(random.Below(6)), checkpoint(5 + random.Below(40)), image(random.Below(8)), leader(random.Below(20)),
-	      death(random.Below(10)), give_up(random.Below(8)), ddl(20 + random.Below(200)), batch(1 + random.Below(6)) {
-	}
-	uint64_t loss;
-	uint64_t copy;
-	uint64_t delay;
-	uint64_t deliver;
-	uint64_t crash;
-	uint64_t checkpoint;
-	uint64_t image;
-	uint64_t leader;
-	uint64_t death;
-	uint64_t give_up;
-	uint64_t ddl;
-	uint64_t batch;
-};
 
 class World {
 public:
@@ -182,8 +91,9 @@ private:
 		auto *machine = node.machine.get();
 		node::ApplyOrder::Limits limits;
 		limits.entries_max = static_cast<size_t>(weather.batch);
-		node.order = std::make_unique<node::ApplyOrder>(
-		    limits, [machine](const node::CommittedEntry &entry) { return machine->Needs(entry); });
+		node.order = std::make_unique<node::ApplyOrder>(limits, [machine](const node::CommittedEntry &entry) {
+			return machine->Needs(entry);
+		});
 		node.finisher = std::make_unique<node::TransactionFinisher>(FINISH_PATIENCE, FINISH_GRACE, FINISH_REPEAT);
 		node.delivered.clear();
 		Adopt(node);
@@ -285,8 +195,7 @@ private:
 		Ask(session);
 		session.is_orphan = true;
 		session.is_done = random.Below(2) == 0;
-		Note("attempt " + std::to_string(session.attempt) + " loses its client" +
-		     (session.is_done ? " and ends" : ""));
+		Note("attempt " + std::to_string(session.attempt) + " loses its client" + (session.is_done ? " and ends" : ""));
 	}
 
 	void Ask(const Session &session) {
@@ -334,9 +243,13 @@ private:
 		for (auto &inquiry : inquiries) {
 			StepInquiry(inquiry);
 		}
-		auto session_done = [](const Session &session) { return session.is_done; };
+		auto session_done = [](const Session &session) {
+			return session.is_done;
+		};
 		sessions.erase(std::remove_if(sessions.begin(), sessions.end(), session_done), sessions.end());
-		auto inquiry_done = [](const Inquiry &inquiry) { return inquiry.is_done; };
+		auto inquiry_done = [](const Inquiry &inquiry) {
+			return inquiry.is_done;
+		};
 		inquiries.erase(std::remove_if(inquiries.begin(), inquiries.end(), inquiry_done), inquiries.end());
 		std::vector<Operation> repeated;
 		repeated.swap(again);
@@ -480,7 +393,9 @@ private:
 			session.pending.push_back({proposal.group, is_prepare && !is_void, std::move(payload), now});
 		}
 		if (session.driver->GetPhase() != node::TransactionDriver::Phase::Preparing) {
-			auto is_prepare = [](const Pending &pending) { return pending.is_prepare; };
+			auto is_prepare = [](const Pending &pending) {
+				return pending.is_prepare;
+			};
 			session.pending.erase(std::remove_if(session.pending.begin(), session.pending.end(), is_prepare),
 			                      session.pending.end());
 		}
@@ -515,7 +430,9 @@ private:
 	void OnPrepared(size_t i, GroupId group, const TransactionId &id, const Verdict &verdict) {
 		for (auto &session : sessions) {
 			if (session.node == i && session.id == id && session.driver && !session.is_done) {
-				auto is_it = [group](const Pending &pending) { return pending.is_prepare && pending.group == group; };
+				auto is_it = [group](const Pending &pending) {
+					return pending.is_prepare && pending.group == group;
+				};
 				session.pending.erase(std::remove_if(session.pending.begin(), session.pending.end(), is_it),
 				                      session.pending.end());
 				session.driver->OnPrepared(group, verdict.index, verdict.IsOk());
@@ -590,8 +507,8 @@ private:
 		std::vector<Proposal> later;
 		for (auto &proposal : proposals) {
 			auto leader = leaders.find(proposal.group);
-			auto is_led = leader == leaders.end() || is_calm ||
-			              (leader->second < NODES && nodes[leader->second].down_until == 0);
+			auto is_led =
+			    leader == leaders.end() || is_calm || (leader->second < NODES && nodes[leader->second].down_until == 0);
 			if (proposal.at > now) {
 				later.push_back(std::move(proposal));
 			} else if (is_led) {
@@ -727,8 +644,8 @@ private:
 		for (auto &proposal : nodes[i].finisher->Step(static_cast<MonotonicNs>(now), parts)) {
 			result.coverage.finished_by_leader++;
 			auto is_void = proposal.proposal.kind == node::TransactionProposal::Kind::Void;
-			Propose(proposal.proposal.group, is_void ? VoidEntry(proposal.id)
-			                                         : MakeSharedBytes(std::move(proposal.proposal.payload)));
+			Propose(proposal.proposal.group,
+			        is_void ? VoidEntry(proposal.id) : MakeSharedBytes(std::move(proposal.proposal.payload)));
 		}
 	}
 
@@ -760,8 +677,7 @@ private:
 		auto state = nodes[0].machine->Dump();
 		for (size_t i = 1; i < nodes.size(); i++) {
 			if (nodes[i].machine->Dump() != state) {
-				Violate("equality",
-				        Name(i) + " and n0 differ:\n" + state + "and\n" + nodes[i].machine->Dump());
+				Violate("equality", Name(i) + " and n0 differ:\n" + state + "and\n" + nodes[i].machine->Dump());
 			}
 		}
 		auto &moves = nodes[0].machine->tables.at("moves").rows;
@@ -771,7 +687,8 @@ private:
 			}
 			auto is_there = moves.count(transfer.first) != 0;
 			if (transfer.second.told == Attempt::Told::Committed && !is_there) {
-				Violate("durability", "attempt " + std::to_string(transfer.first) + " was acknowledged and is not there");
+				Violate("durability",
+				        "attempt " + std::to_string(transfer.first) + " was acknowledged and is not there");
 			}
 			if (transfer.second.told == Attempt::Told::Refused && is_there) {
 				Violate("outcome", "attempt " + std::to_string(transfer.first) + " was refused and is there");

@@ -20,21 +20,21 @@ namespace groups {
 //! What a batch of seeds has seen; a number that stays 0 makes a large batch fail.
 struct Coverage {
 	uint64_t transfers = 0;
-	uint64_t over_groups = 0;      //! of them
-	uint64_t conflicts = 0;        //! attempts that were rejected
-	uint64_t schema_changes = 0;   //! committed ALTERs
-	uint64_t moves = 0;            //! committed SET GROUPS and SET GROUP
+	uint64_t over_groups = 0;       //! of them
+	uint64_t conflicts = 0;         //! attempts that were rejected
+	uint64_t schema_changes = 0;    //! committed ALTERs
+	uint64_t moves = 0;             //! committed SET GROUPS and SET GROUP
 	uint64_t moves_over_groups = 0; //! of a table that lived outside of the root group
 	uint64_t rows_come_and_go = 0;
 	uint64_t crashes = 0;
-	uint64_t images = 0;           //! installed
+	uint64_t images = 0; //! installed
 	uint64_t leader_changes = 0;
 	uint64_t sessions_lost = 0;
-	uint64_t asked_committed = 0;  //! outcomes found by another node
+	uint64_t asked_committed = 0; //! outcomes found by another node
 	uint64_t asked_refused = 0;
 	uint64_t given_up = 0;
 	uint64_t finished_by_leader = 0; //! releases and void entries by the leader of a group
-	uint64_t waits = 0;            //! entries that waited for another group
+	uint64_t waits = 0;              //! entries that waited for another group
 
 	void Add(const Coverage &other);
 	//! Each number with its name. `Self`: Coverage, const or not.
