@@ -90,9 +90,10 @@ struct Node {
 //! Chances, in thousandths, drawn for the seed.
 struct Weather {
 	explicit Weather(Prng &random)
-	    : loss(random.Below(200)), copy(random.Below(200)), delay(1 + random.Below(12)), deliver(150 + random.Below(850)),
-	      crash(random.Below(6)), checkpoint(5 + random.Below(40)), image(random.Below(8)), leader(random.Below(20)),
-	      death(random.Below(10)), give_up(random.Below(8)), ddl(20 + random.Below(200)), batch(1 + random.Below(6)) {
+	    : loss(random.Below(200)), copy(random.Below(200)), delay(1 + random.Below(12)),
+	      deliver(150 + random.Below(850)), crash(random.Below(6)), checkpoint(5 + random.Below(40)),
+	      image(random.Below(8)), leader(random.Below(20)), death(random.Below(10)), give_up(random.Below(8)),
+	      ddl(20 + random.Below(200)), batch(1 + random.Below(6)) {
 	}
 	uint64_t loss;
 	uint64_t copy;
