@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import random
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import duckdb
 import pytest
 
 import quack
-from probes import query, tails, wait_until
+from probes import data_dir, query, tails, wait_until
 from quack.cluster.local import LocalCluster, LocalNode
 
 pytestmark = pytest.mark.cluster
@@ -484,3 +485,54 @@ def test_a_node_that_is_reseeded_gets_its_groups_back(groups: LocalCluster) -> N
     assert reader.execute("SELECT count(*) FROM cp.main.reseeded").fetchall() == [(101,)]
     reader.close()
     assert_equal(groups)
+
+
+def test_a_follower_gets_its_groups_with_an_image(tmp_path: pathlib.Path) -> None:
+    """What it missed is no longer in any log; transactions over groups go on meanwhile."""
+    settings: dict[str, object] = {
+        "log_tail_bytes": 200_000,
+        "log_segment_bytes": 65_536,
+        "checkpoint_idle_ms": 200,
+    }
+    with LocalCluster.create(tmp_path / "cluster", 3, settings=settings) as cluster:
+        cluster.start()
+        session = cluster.connect()
+        session.execute(ENABLE)
+        with Bank(cluster, "accounts", 12, 4) as bank:
+            leader = cluster.wait_leader()
+            follower = next(node for node in cluster.nodes if node is not leader)
+            follower.stop()
+            session.execute("ALTER TABLE cp.main.accounts SET GROUPS 6")
+            session.execute("CREATE TABLE cp.main.bulk (h UBIGINT) WITH (quack_group = 'bulk')")
+            bank.start(writers=2)
+            first = oldest_segments(cluster)
+
+            def is_cut() -> bool:
+                session.execute("INSERT INTO cp.main.bulk SELECT hash(random()) FROM range(20000)")
+                now = oldest_segments(cluster)
+                return all(now[name] > first[name] for name in now if name != follower.node_id)
+
+            wait_until(is_cut, lambda: f"logs that are cut\n{tails(cluster)}")
+            follower.start()
+            wait_until(
+                lambda: "snapshot_installed" in follower.log_file.read_text(),
+                lambda: f"an image\n{tails(cluster)}",
+            )
+            before = bank.transfers
+            reads = bank.reads[follower.node_id]
+            wait_until(
+                lambda: bank.transfers > before + 5 and bank.reads[follower.node_id] > reads + 5,
+                lambda: f"transfers and reads on the follower\n{tails(cluster)}",
+            )
+            bank.finish()
+        session.close()
+        assert_equal(cluster)
+        assert query(cluster, follower, TABLES) == query(cluster, leader, TABLES)
+
+
+def oldest_segments(cluster: LocalCluster) -> dict[str, str]:
+    """By node, how far back its log reaches."""
+    return {
+        node.node_id: min(file.name for file in (data_dir(node) / "log").glob("segment-*"))
+        for node in cluster.nodes
+    }

@@ -83,8 +83,9 @@ public:
 
 	virtual LogStoreStatus GetStatus() const = 0;
 
-	//! Where to cut for a bounded tail: the highest index <= `limit` so that the entries behind it weigh at least
-	//! `bytes` (the index before FirstIndex() when all of them weigh less; 0 for an unknown group). Any thread.
+	//! Where to cut for a bounded tail: the highest index <= `limit` so that what the log holds behind it, of all
+	//! groups together, weighs at least `bytes` (the index before FirstIndex() when all of it weighs less; 0 for an
+	//! unknown group). Any thread.
 	virtual raft::LogIndex TailStart(raft::GroupId group, raft::LogIndex limit, uint64_t bytes) const = 0;
 
 	//! After DiskFull: looks whether the log can grow again, without writing a record; Ok also clears `health`. Writer

@@ -72,6 +72,7 @@ Status SegmentedLog::Open() {
 	}
 	store_id = log.store_id;
 	tail = log.tail;
+	tail_end = tail.offset;
 	segments.assign(log.segments.begin(), log.segments.end());
 	current = segments.back();
 	last_sequence = current.header.sequence;
@@ -262,6 +263,7 @@ Status SegmentedLog::WriteBatch(const std::vector<PendingRecord> &records) {
 	status.appended_bytes += encoder.EndOffset() - tail.offset;
 	status.cached_bytes = cache.Bytes();
 	tail.offset = encoder.EndOffset();
+	tail_end = tail.offset;
 	tail.last_crc = encoder.LastCrc();
 	return Status::Ok();
 }
@@ -330,6 +332,7 @@ Status SegmentedLog::OpenSegment(uint64_t batch_bytes) {
 	segments.push_back(next);
 	current = next;
 	tail = next_tail;
+	tail_end = tail.offset;
 	last_sequence = next.header.sequence;
 	return Status::Ok();
 }

@@ -155,6 +155,7 @@ private:
 	LogTable table;
 	EntryCache cache;
 	std::deque<Segment> segments; //! oldest first; the last one is `current`
+	uint64_t tail_end = 0;        //! copy of tail.offset
 	std::map<raft::GroupId, std::unique_ptr<raft::LogReader>> readers;
 	LogStoreStatus status;
 };

@@ -197,17 +197,36 @@ bool SegmentedLog::StillCurrent(raft::GroupId group, const ReadPlan &plan) const
 	return true;
 }
 
+//! Segments go oldest first, whoever's entries they hold: what a quiet group kept of its own would keep everything that
+//! others have written since.
 raft::LogIndex SegmentedLog::TailStart(raft::GroupId group, raft::LogIndex limit, uint64_t bytes) const {
 	std::lock_guard<std::mutex> guard(mutex);
 	auto found = table.Find(group);
 	if (!found) {
 		return 0;
 	}
-	auto index = found->LastIndex();
-	uint64_t kept = 0;
-	while (index > found->Snapshot().index && (index > limit || kept < bytes)) {
-		kept += found->PositionOf(index).body_size;
-		index--;
+	// The tail begins at `cut` of segment `first`.
+	auto first = segments.size();
+	auto end = tail_end;
+	uint64_t cut = 0;
+	for (uint64_t kept = 0; first > 0 && kept < bytes;) {
+		first--;
+		cut = end > bytes - kept ? end - (bytes - kept) : 0;
+		kept += end;
+		end = segments[first].header.previous_end;
+	}
+	if (first == segments.size()) {
+		return std::min(limit, found->LastIndex());
+	}
+	auto sequence = static_cast<uint32_t>(segments[first].header.sequence);
+	auto is_before = [&](const EntryPosition &position) {
+		auto distance = static_cast<int32_t>(position.segment - sequence); // low halves: they may wrap
+		auto is_in_it = distance == 0 && position.Offset() + RecordBytes(position.body_size) <= cut;
+		return position.segment == 0 || distance < 0 || is_in_it;
+	};
+	auto index = found->Snapshot().index;
+	while (index < std::min(limit, found->LastIndex()) && is_before(found->PositionOf(index + 1))) {
+		index++;
 	}
 	return index;
 }

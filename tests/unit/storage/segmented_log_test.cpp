@@ -89,6 +89,39 @@ TEST_CASE("an idle group keeps its entries and its hard state while others turn 
 	CHECK(groups[1].snapshot.membership.voters.size() == 3);
 }
 
+TEST_CASE("a bounded tail is one of the whole log, so a quiet group does not keep what others have written since") {
+	LogFixture fixture;
+	auto &log = fixture.Open();
+	CreateGroupOne(log);
+	QUACK_REQUIRE_OK(log.CreateGroup(2, conformance::MakeSnapshot(3, 1)));
+	QUACK_REQUIRE_OK(log.Append({conformance::MakeAppend(2, 4, 2, 5)}));
+	CHECK(log.TailStart(2, 5, 1) == 4);
+	CHECK(log.TailStart(2, 5, 100000) == 3);
+	for (raft::LogIndex index = 1; index <= 100; index++) {
+		QUACK_REQUIRE_OK(log.Append({conformance::MakeAppend(1, index, 1, 1, 1000)}));
+	}
+	QUACK_REQUIRE_OK(log.Sync());
+	CHECK(log.TailStart(3, 5, 1) == 0);
+	CHECK(log.TailStart(1, 100, 200000) == 0);
+	// Behind a cut lies at least what was asked for, and little more.
+	for (uint64_t bytes : {1, 3000, 20000, 70000}) {
+		auto cut = fixture.log->TailStart(1, 100, bytes);
+		CHECK((100 - cut) * 1100 >= bytes);
+		CHECK((100 - cut) * 1000 <= bytes + 2000);
+		CHECK(fixture.log->TailStart(1, cut - 1, bytes) == cut - 1);
+	}
+	CHECK(fixture.log->TailStart(2, 5, 70000) == 5);
+	CHECK(fixture.log->TailStart(2, 4, 70000) == 4);
+	auto before = fixture.Segments().size();
+	QUACK_REQUIRE_OK(fixture.log->TruncatePrefix(1, conformance::MakeSnapshot(90, 1)));
+	QUACK_REQUIRE_OK(fixture.log->Sync());
+	CHECK(fixture.Segments().size() == before);
+	QUACK_REQUIRE_OK(fixture.log->TruncatePrefix(2, conformance::MakeSnapshot(5, 5)));
+	QUACK_REQUIRE_OK(fixture.log->Sync());
+	CHECK(fixture.Segments().size() < before);
+	CHECK(fixture.Open().TailStart(1, 100, 3000) > 95);
+}
+
 TEST_CASE("a batch larger than a segment gets a segment of its own") {
 	LogFixture fixture;
 	auto &log = fixture.Open();
