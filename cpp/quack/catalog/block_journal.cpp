@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "quack/catalog/file_sync.hpp"
+#include "quack/catalog/file_calls.hpp"
 #include "quack/common/crc32c.hpp"
 #include "quack/common/log.hpp"
 
@@ -90,35 +90,10 @@ bool Decode(ByteView bytes, Journal &journal) {
 	return !reader.Failed() && crc == Crc32c(bytes.substr(0, covered));
 }
 
-Status WriteAll(int file, ByteView bytes, uint64_t offset, const std::string &path) {
-	while (!bytes.empty()) {
-		auto done = pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-		if (done < 0 && errno == EINTR) {
-			continue;
-		}
-		if (done < 0) {
-			return SystemError("writing", path);
-		}
-		bytes.remove_prefix(static_cast<size_t>(done));
-		offset += static_cast<uint64_t>(done);
-	}
-	return Status::Ok();
-}
-
-//! What cannot be read is shorter, or zeros.
+//! What cannot be read is zeros: no journal, and no header that one was made under.
 std::string ReadAll(int file, uint64_t offset, size_t size) {
 	std::string bytes(size, '\0');
-	size_t done = 0;
-	while (done < size) {
-		auto got = pread(file, bytes.data() + done, size - done, static_cast<off_t>(offset + done));
-		if (got < 0 && errno == EINTR) {
-			continue;
-		}
-		if (got <= 0) {
-			break;
-		}
-		done += static_cast<size_t>(got);
-	}
+	static_cast<void>(ReadAt(file, bytes.data(), size, offset));
 	return bytes;
 }
 
@@ -214,7 +189,7 @@ Status BlockJournal::Flush(const Reader &read, const Writer &write) {
 		return Status::Ok();
 	}
 	std::lock_guard<std::mutex> guard(lock);
-	auto status = WriteAll(file, Encode(HeaderMark::Of(read), held), 0, path);
+	auto status = WriteAt(file, Encode(HeaderMark::Of(read), held), 0, path);
 	if (status.IsOk() && fdatasync(file) != 0) {
 		status = SystemError("syncing", path);
 	}
@@ -247,7 +222,7 @@ Status BlockJournal::Recover(const std::string &database) {
 	for (auto &block : journal.blocks) {
 		if (is_mine && status.IsOk() && ReadAll(file, block.first, block.second.size()) != block.second) {
 			torn++;
-			status = WriteAll(file, block.second, block.first, database);
+			status = WriteAt(file, block.second, block.first, database);
 		}
 	}
 	if (torn != 0 && status.IsOk() && fdatasync(file) != 0) {

@@ -23,7 +23,7 @@
 #include "duckdb/storage/buffer_manager.hpp"
 #include "duckdb/storage/storage_manager.hpp"
 #include "quack/catalog/detached.hpp"
-#include "quack/catalog/file_sync.hpp"
+#include "quack/catalog/file_calls.hpp"
 #include "quack/catalog/meta_store.hpp"
 #include "quack/catalog/private_access.hpp"
 #include "quack/catalog/query_rows.hpp"

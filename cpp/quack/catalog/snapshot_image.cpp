@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "quack/catalog/file_calls.hpp"
 #include "quack/common/crc32c.hpp"
 #include "quack/common/log.hpp"
 #include "quack/wire/calls.hpp"
@@ -32,11 +33,6 @@ constexpr time_t AGE_MAX_SECONDS = 24 * 3600;
 //! Copied and handed to the disk in such steps, two at most on the way: a heap of dirty pages would make the next sync
 //! of the log wait for all of them.
 constexpr uint64_t COPY_STEP = 8 * 1024 * 1024;
-
-Status SystemError(const std::string &what, const std::string &path) {
-	auto code = errno == ENOSPC || errno == EDQUOT ? ErrorCode::DiskFull : ErrorCode::IoError;
-	return Status(code, what + " '" + path + "' failed: " + strerror(errno));
-}
 
 std::string ReadWhole(const std::string &path) {
 	std::ifstream file(path, std::ios::binary);
@@ -126,16 +122,8 @@ public:
 	}
 	Result<std::string> Read(uint64_t offset, size_t size) override {
 		std::string out(offset < bytes ? std::min<uint64_t>(size, bytes - offset) : 0, '\0');
-		size_t done = 0;
-		while (done < out.size()) {
-			auto got = pread(file, &out[done], out.size() - done, off_t(offset + done));
-			if (got < 0 && errno == EINTR) {
-				continue;
-			}
-			if (got <= 0) {
-				return SystemError("reading snapshot", path);
-			}
-			done += size_t(got);
+		if (ReadAt(file, out.data(), out.size(), offset) != static_cast<ssize_t>(out.size())) {
+			return SystemError("reading snapshot", path);
 		}
 		return out;
 	}

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "quack/catalog/file_calls.hpp"
 #include "quack/common/crc32c.hpp"
 
 namespace quack {
@@ -63,18 +64,11 @@ Status SpoolFile::Append(ByteView data) {
 
 Result<std::string> SpoolFile::Read(uint64_t offset, size_t size) const {
 	std::string data(size, '\0');
-	size_t done = 0;
-	while (done < size) {
-		auto count = pread(file, &data[done], size - done, off_t(offset + done));
-		if (count < 0 && errno != EINTR) {
-			return Failure("read from");
-		}
-		if (count == 0) {
-			break;
-		}
-		done += count > 0 ? size_t(count) : 0;
+	auto count = ReadAt(file, data.data(), size, offset);
+	if (count < 0) {
+		return Failure("read from");
 	}
-	data.resize(done);
+	data.resize(static_cast<size_t>(count));
 	return data;
 }
 

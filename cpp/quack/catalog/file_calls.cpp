@@ -1,4 +1,4 @@
-#include "quack/catalog/file_sync.hpp"
+#include "quack/catalog/file_calls.hpp"
 
 #include <cerrno>
 #include <cstring>
@@ -22,6 +22,39 @@ Status SyncAndClose(int handle, const std::string &what, const std::string &path
 Status SystemError(const std::string &what, const std::string &path) {
 	auto code = errno == ENOSPC || errno == EDQUOT ? ErrorCode::DiskFull : ErrorCode::IoError;
 	return Status(code, what + " '" + path + "' failed: " + strerror(errno));
+}
+
+Status WriteAt(int file, ByteView bytes, uint64_t offset, const std::string &path) {
+	while (!bytes.empty()) {
+		auto done = pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+		if (done < 0 && errno == EINTR) {
+			continue;
+		}
+		if (done < 0) {
+			return SystemError("writing", path);
+		}
+		bytes.remove_prefix(static_cast<size_t>(done));
+		offset += static_cast<uint64_t>(done);
+	}
+	return Status::Ok();
+}
+
+ssize_t ReadAt(int file, char *bytes, size_t size, uint64_t offset) {
+	size_t done = 0;
+	while (done < size) {
+		auto got = pread(file, bytes + done, size - done, static_cast<off_t>(offset + done));
+		if (got < 0 && errno == EINTR) {
+			continue;
+		}
+		if (got < 0) {
+			return -1;
+		}
+		if (got == 0) {
+			break;
+		}
+		done += static_cast<size_t>(got);
+	}
+	return static_cast<ssize_t>(done);
 }
 
 Status SyncFile(const std::string &path) {
