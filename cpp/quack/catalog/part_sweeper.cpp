@@ -1,7 +1,6 @@
 #include "quack/catalog/part_sweeper.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <set>
 
 #include "quack/catalog/group_commit.hpp"
@@ -19,44 +18,13 @@ constexpr MonotonicNs REPEAT = NS_PER_SECOND;
 
 } // namespace
 
-PartSweeper::PartSweeper(ReplicaCore &core_p) : core(core_p), finisher(PATIENCE, GRACE, REPEAT) {
+PartSweeper::PartSweeper(ReplicaCore &core_p)
+    : core(core_p), finisher(PATIENCE, GRACE, REPEAT), thread(LOOK_INTERVAL, [this] { Look(); }) {
 }
 
-PartSweeper::~PartSweeper() {
-	Stop();
-}
-
-void PartSweeper::Start() {
-	std::lock_guard<std::mutex> guard(lock);
-	if (!thread.joinable()) {
-		is_stopping = false;
-		thread = std::thread([this] { Run(); });
-	}
-}
-
-void PartSweeper::Stop() {
-	{
-		std::lock_guard<std::mutex> guard(lock);
-		is_stopping = true;
-	}
-	changed.notify_all();
-	if (thread.joinable()) {
-		thread.join();
-	}
-}
-
-void PartSweeper::Run() {
-	for (;;) {
-		{
-			std::unique_lock<std::mutex> guard(lock);
-			changed.wait_for(guard, std::chrono::nanoseconds(LOOK_INTERVAL), [this] { return is_stopping; });
-			if (is_stopping) {
-				return;
-			}
-		}
-		for (auto &proposal : finisher.Step(clock.Now(), Prepared())) {
-			Propose(proposal);
-		}
+void PartSweeper::Look() {
+	for (auto &proposal : finisher.Step(clock.Now(), Prepared())) {
+		Propose(proposal);
 	}
 }
 

@@ -2,10 +2,7 @@
 //! stays").
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
-#include <thread>
-
+#include "quack/catalog/periodic_thread.hpp"
 #include "quack/catalog/replica_core.hpp"
 #include "quack/node/transaction_finisher.hpp"
 
@@ -16,15 +13,17 @@ namespace catalog {
 class PartSweeper {
 public:
 	explicit PartSweeper(ReplicaCore &core);
-	~PartSweeper();
 
 	//! The engine is set.
-	void Start();
-	//! Idempotent.
-	void Stop();
+	void Start() {
+		thread.Start();
+	}
+	void Stop() {
+		thread.Stop();
+	}
 
 private:
-	void Run();
+	void Look();
 	//! Parts in groups that this node leads.
 	std::vector<node::PreparedAtLeader> Prepared() const;
 	void Propose(node::FinisherProposal &proposal);
@@ -32,10 +31,7 @@ private:
 	ReplicaCore &core;
 	SystemClock clock;
 	node::TransactionFinisher finisher; //! own thread only
-	std::mutex lock;
-	std::condition_variable changed;
-	bool is_stopping = false;
-	std::thread thread;
+	PeriodicThread thread;
 };
 
 } // namespace catalog

@@ -1,8 +1,5 @@
 #include "quack/catalog/stream_sweeper.hpp"
 
-#include <algorithm>
-#include <chrono>
-
 #include "quack/catalog/commit_proposals.hpp"
 #include "quack/catalog/fragment_sender.hpp"
 #include "quack/common/log.hpp"
@@ -16,42 +13,13 @@ constexpr MonotonicNs PROPOSE_TIMEOUT = 10 * NS_PER_SECOND;
 
 } // namespace
 
-StreamSweeper::~StreamSweeper() {
-	Stop();
+StreamSweeper::StreamSweeper(ReplicaCore &core_p) : core(core_p), thread(LOOK_INTERVAL, [this] { Look(); }) {
 }
 
-void StreamSweeper::Start() {
-	std::lock_guard<std::mutex> guard(lock);
-	if (!thread.joinable()) {
-		is_stopping = false;
-		thread = std::thread([this] { Run(); });
-	}
-}
-
-void StreamSweeper::Stop() {
-	{
-		std::lock_guard<std::mutex> guard(lock);
-		is_stopping = true;
-	}
-	changed.notify_all();
-	if (thread.joinable()) {
-		thread.join();
-	}
-}
-
-void StreamSweeper::Run() {
-	for (;;) {
-		{
-			std::unique_lock<std::mutex> guard(lock);
-			changed.wait_for(guard, std::chrono::nanoseconds(LOOK_INTERVAL), [this] { return is_stopping; });
-			if (is_stopping) {
-				return;
-			}
-		}
-		for (auto &open : Idle()) {
-			if (core.Leads(open.group)) {
-				Drop(open);
-			}
+void StreamSweeper::Look() {
+	for (auto &open : Idle()) {
+		if (core.Leads(open.group)) {
+			Drop(open);
 		}
 	}
 }
@@ -78,10 +46,8 @@ std::vector<OpenStream> StreamSweeper::Idle() {
 void StreamSweeper::Drop(const OpenStream &open) {
 	RequestId id;
 	auto payload = StreamDropEntry(core, open.stream, id);
-	auto outcome = ProposeAndWait(core, {id, open.group}, std::move(payload), clock.Now() + PROPOSE_TIMEOUT, [this] {
-		std::lock_guard<std::mutex> guard(lock);
-		return is_stopping;
-	});
+	auto outcome = ProposeAndWait(core, {id, open.group}, std::move(payload), clock.Now() + PROPOSE_TIMEOUT,
+	                              [this] { return thread.IsStopping(); });
 	if (outcome.status.IsOk()) {
 		Log(LogLevel::Warn, "catalog", "large_transaction_given_up",
 		    {{"request", RequestIdToString(open.request_id)},

@@ -1,11 +1,9 @@
 //! Clears away large transactions whose origin died, or gave up unheard, before it ended them.
 #pragma once
 
-#include <condition_variable>
 #include <map>
-#include <mutex>
-#include <thread>
 
+#include "quack/catalog/periodic_thread.hpp"
 #include "quack/catalog/replica_core.hpp"
 
 namespace quack {
@@ -15,14 +13,15 @@ namespace catalog {
 //! the entry (StreamDrop). An origin that was only slow gets a conflict.
 class StreamSweeper {
 public:
-	explicit StreamSweeper(ReplicaCore &core_p) : core(core_p) {
-	}
-	~StreamSweeper();
+	explicit StreamSweeper(ReplicaCore &core);
 
 	//! The engine is set.
-	void Start();
-	//! Idempotent.
-	void Stop();
+	void Start() {
+		thread.Start();
+	}
+	void Stop() {
+		thread.Stop();
+	}
 
 private:
 	//! Since when nothing was added to a stream, as this node saw it.
@@ -31,17 +30,14 @@ private:
 		MonotonicNs since = 0;
 	};
 
-	void Run();
+	void Look();
 	std::vector<OpenStream> Idle();
 	void Drop(const OpenStream &open);
 
 	ReplicaCore &core;
 	SystemClock clock;
 	std::map<StreamId, Watch> watched; //! own thread only
-	mutable std::mutex lock;
-	std::condition_variable changed;
-	bool is_stopping = false;
-	std::thread thread;
+	PeriodicThread thread;
 };
 
 } // namespace catalog
