@@ -500,8 +500,7 @@ void Applier::Stage(const node::CommittedEntry &committed, const DecodedEntry &e
 		    effect.kind == EffectKind::FragmentsEnd) {
 			continue;
 		}
-		if (effect.kind == EffectKind::Placement || effect.kind == EffectKind::RetireGroup ||
-		    effect.kind == EffectKind::Setting) {
+		if (effect.kind == EffectKind::Placement || effect.kind == EffectKind::Setting) {
 			StageGroups(effect, index, staged);
 		} else if (effect.kind == EffectKind::Ddl) {
 			staged.has_ddl = true;

@@ -43,8 +43,6 @@ private:
 		//! A copy that holds the changes, when there are any.
 		std::optional<Placements> placements;
 		std::optional<bool> multiraft_sql;
-		//! Groups that are retired, and how many entries they had at least.
-		std::map<raft::GroupId, raft::LogIndex> retired;
 		std::vector<std::string> touched;
 		raft::LogIndex catalog_version = 0;
 		bool has_ddl = false;

@@ -156,13 +156,6 @@ void Applier::ApplyDecision(ApplySession &session, const node::CommittedEntry &c
 		all = MergeParts(decision, own, outcome.status);
 	}
 	if (all) {
-		for (auto &effect : own.effects) {
-			if (effect.kind == EffectKind::RetireGroup) {
-				for (auto &prepare : decision.prepares) {
-					staged.retired[prepare.group] = prepare.index;
-				}
-			}
-		}
 		EffectApplier effects(session, *all);
 		Execute(effects, committed, *all, position, staged, outcome);
 	}
@@ -276,16 +269,6 @@ void Applier::StageGroups(const Effect &effect, raft::LogIndex index, Staged &st
 		staged.placements = core.state.placements;
 	}
 	auto &placements = *staged.placements;
-	if (effect.kind == EffectKind::RetireGroup) {
-		uint64_t entries = core.state.retired_entries;
-		for (auto &group : staged.retired) {
-			placements.Retire(group.first);
-			entries += group.second;
-			staged.state_rows.push_back({index, StateKind::Group, EncodeIndex(group.first), std::string()});
-		}
-		staged.state_rows.push_back({index, StateKind::RetiredEntries, std::string(), EncodeIndex(entries)});
-		return;
-	}
 	auto change = Intact(effect);
 	auto key = effect.object.Key();
 	staged.has_ddl = true;
@@ -362,17 +345,6 @@ void Applier::PublishGroups(Staged &staged) {
 	}
 	if (staged.placements) {
 		state.placements = std::move(*staged.placements);
-	}
-	for (auto &group : staged.retired) {
-		state.retired_entries += group.second;
-		state.positions.erase(group.first);
-		state.outcomes.Erase(group.first);
-		state.last_changes.erase(group.first);
-		for (auto &part : state.prepared.List()) {
-			if (part.group == group.first) {
-				state.prepared.Release(part.group, part.id);
-			}
-		}
 	}
 }
 

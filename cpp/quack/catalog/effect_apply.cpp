@@ -143,7 +143,6 @@ void EffectApplier::Execute() {
 		case EffectKind::FragmentsEnd:
 		case EffectKind::StreamDrop:
 		case EffectKind::Placement:
-		case EffectKind::RetireGroup:
 		case EffectKind::Setting:
 			break;
 		}

@@ -96,7 +96,6 @@ Status ReadEffects(uint64_t count, DecodedEntry &entry) {
 		case EffectKind::FragmentsEnd:
 		case EffectKind::StreamDrop:
 		case EffectKind::Placement:
-		case EffectKind::RetireGroup:
 		case EffectKind::Setting:
 			effect.content = reader.GetBytes();
 			break;
@@ -295,12 +294,6 @@ void EffectWriter::AddStreamDrop(const StreamId &stream) {
 void EffectWriter::AddPlacement(const ObjectName &table, ByteView change) {
 	AddContent(EffectKind::Placement, change, 4, table);
 	has_ddl = true;
-}
-
-void EffectWriter::AddRetireGroup(raft::GroupId group) {
-	std::string content;
-	ByteWriter(content).PutU64(group);
-	AddContent(EffectKind::RetireGroup, content, 4);
 }
 
 void EffectWriter::AddSetting(const std::string &name, ByteView value) {

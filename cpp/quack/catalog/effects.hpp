@@ -4,7 +4,7 @@
 //!   | u64 planned version | u64 snapshot index | u64 base index | varint effect count | varint plain body size | body
 //!
 //! An entry carries the lowest version that knows all its effects: Checksum came with 2; Fragment, FragmentsEnd and
-//! StreamDrop with 3; Placement, RetireGroup and Setting with 4.
+//! StreamDrop with 3; Placement and Setting with 4.
 //!
 //! Body, per effect: u8 kind | object name | kind-specific part. Little-endian throughout (common/bytes.hpp). Rows are
 //! DuckDB vectors in its binary serialization (chunk_codec.hpp), without types: these follow from the table's
@@ -51,8 +51,7 @@ enum class EffectKind : uint8_t {
 	FragmentsEnd = 9, //! the first effect of its entry; content: fragments.hpp
 	StreamDrop = 10,  //! the only effect of its entry; content: the id of a stream that nobody will end
 	Placement = 16,   //! where a table lives from now on; content: Encode(PlacementChange)
-	RetireGroup = 17, //! content: its number
-	Setting = 18      //! object.name: of the setting; content: its value
+	Setting = 17      //! object.name: of the setting; content: its value
 };
 enum class DdlAction : uint8_t { Create = 1, Alter = 2, Drop = 3 };
 
@@ -147,7 +146,6 @@ public:
 	void AddStreamDrop(const StreamId &stream);
 	//! Counts as DDL of the table.
 	void AddPlacement(const ObjectName &table, ByteView change);
-	void AddRetireGroup(raft::GroupId group);
 	void AddSetting(const std::string &name, ByteView value);
 
 	uint32_t Count() const {

@@ -125,11 +125,7 @@ void LoadPrepared(const std::string &name, const std::string &value, ReplicatedS
 bool LoadGroupRow(StateKind kind, const std::string &name, const std::string &value, ReplicatedState &state) {
 	switch (kind) {
 	case StateKind::Group:
-		if (value.empty()) {
-			state.placements.Retire(DecodeIndex(name));
-		} else {
-			state.placements.Restore(Intact(DecodeGroupInfo(value)));
-		}
+		state.placements.Restore(Intact(DecodeGroupInfo(value)));
 		return true;
 	case StateKind::NextGroup:
 		state.placements.RestoreNextId(DecodeIndex(value));
@@ -149,9 +145,6 @@ bool LoadGroupRow(StateKind kind, const std::string &name, const std::string &va
 		return true;
 	case StateKind::MultiraftSql:
 		state.is_multiraft_sql_enabled = DecodeIndex(value) != 0;
-		return true;
-	case StateKind::RetiredEntries:
-		state.retired_entries = DecodeIndex(value);
 		return true;
 	default:
 		return false;
@@ -199,19 +192,6 @@ void LoadStateRow(StateKind kind, const std::string &name, const std::string &va
 	default:
 		LoadGroupRow(kind, name, value, loaded.state);
 		break;
-	}
-}
-
-//! What is left of groups that are retired goes at the next compaction.
-void ForgetRetired(ReplicatedState &state) {
-	for (auto position = state.positions.begin(); position != state.positions.end();) {
-		auto group = position->first;
-		if (group == raft::ROOT_GROUP || state.placements.Find(group) != nullptr) {
-			++position;
-			continue;
-		}
-		state.outcomes.Erase(group);
-		position = state.positions.erase(position);
 	}
 }
 
@@ -361,7 +341,6 @@ Result<LoadedMeta> LoadMeta(duckdb::Connection &connection) {
 		LoadStateRow(StateKind(row[0].GetValue<uint8_t>()), duckdb::StringValue::Get(row[1]),
 		             duckdb::StringValue::Get(row[2]), loaded);
 	}
-	ForgetRetired(loaded.state);
 	return loaded;
 }
 
@@ -392,18 +371,13 @@ void CompactMeta(ReplicaCore &core) {
 	}
 	AppendStateRows(session, forgotten);
 	session.FinishAppends();
-	std::string existing = std::to_string(raft::ROOT_GROUP);
-	for (auto &group : core.state.placements.Groups()) {
-		existing += ", " + std::to_string(group.first);
-	}
-	QueryRows(connection, "DELETE FROM cp.__quack.entries WHERE group_id NOT IN (" + existing + ")");
 	QueryRows(connection, "DELETE FROM cp.__quack.entries WHERE idx + " + std::to_string(OUTCOME_WINDOW) +
 	                          " < (SELECT max(e.idx) FROM cp.__quack.entries e WHERE e.group_id = entries.group_id)");
 	QueryRows(connection,
 	          "DELETE FROM cp.__quack.state WHERE idx < (SELECT max(n.idx) FROM cp.__quack.state n WHERE n.kind = "
 	          "state.kind AND n.name = state.name)");
 	std::string ending;
-	for (auto kind : {StateKind::Stream, StateKind::Group, StateKind::Placement, StateKind::Prepared}) {
+	for (auto kind : {StateKind::Stream, StateKind::Placement, StateKind::Prepared}) {
 		ending += (ending.empty() ? "" : ", ") + std::to_string(static_cast<int>(kind));
 	}
 	QueryRows(connection, "DELETE FROM cp.__quack.state WHERE kind IN (" + ending + ") AND value = ''::BLOB");

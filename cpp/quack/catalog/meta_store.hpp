@@ -31,13 +31,12 @@ enum class StateKind : uint8_t {
 	Sequence = 5,
 	TableChange = 6,
 	Stream = 7, //! by stream id; an empty value = it has ended
-	Group = 8,  //! by group; an empty value = it is retired
+	Group = 8,  //! by group
 	NextGroup = 9,
 	Placement = 10, //! by table; an empty value = the root group
 	Prepared = 11,  //! by group and transaction id; an empty value = it was released
 	Forgotten = 12, //! by group: OutcomeWindow::Forgotten
-	MultiraftSql = 13,
-	RetiredEntries = 14
+	MultiraftSql = 13
 };
 
 struct StateRow {

@@ -89,10 +89,6 @@ void OutcomeWindow::RestoreForgotten(raft::GroupId group, uint64_t unknown_below
 	known = std::max(known, unknown_below);
 }
 
-void OutcomeWindow::Erase(raft::GroupId group) {
-	groups.erase(group);
-}
-
 void OutcomeWindow::Clear() {
 	groups.clear();
 }

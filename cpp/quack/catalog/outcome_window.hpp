@@ -42,8 +42,6 @@ public:
 	//! Of what Trim has forgotten; kept with the state.
 	std::map<raft::GroupId, uint64_t> Forgotten() const;
 	void RestoreForgotten(raft::GroupId group, uint64_t unknown_below);
-	//! The group is retired.
-	void Erase(raft::GroupId group);
 	void Clear();
 
 private:

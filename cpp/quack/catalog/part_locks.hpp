@@ -18,7 +18,8 @@ void AddTableLocksOf(const std::vector<Effect> &effects, node::LockSet &locks);
 //! Adds the locks on rows. Only behind the check of the planned version. Throws Rejected when a table does not exist.
 void AddRowLocksOf(ApplySession &session, const std::vector<Effect> &effects, node::LockSet &locks);
 
-//! Every part holds this key of its group; retiring the group takes it as a whole.
+//! Every part holds this key of its group. A serializable transaction whose reads are not known reads it: its
+//! ObjectName is empty.
 constexpr const char *GROUP_LOCK = "";
 
 } // namespace catalog

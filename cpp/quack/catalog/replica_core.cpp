@@ -105,7 +105,7 @@ std::vector<node::Position> ReadBarriers(ReplicaCore &core, duckdb::ClientContex
 
 void ReplicaCore::PublishCopies() {
 	auto vector = std::make_shared<AppliedVector>();
-	auto base = state.retired_entries;
+	uint64_t base = 0;
 	for (auto &position : state.positions) {
 		(*vector)[position.first] = position.second.index;
 		base += position.second.index;

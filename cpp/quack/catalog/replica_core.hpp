@@ -71,8 +71,6 @@ struct ReplicatedState {
 	node::PreparedParts prepared;
 	//! quack_multiraft_sql_set_enabled.
 	bool is_multiraft_sql_enabled = false;
-	//! Entries of groups that are retired: RequestBaseNow() goes on from there.
-	uint64_t retired_entries = 0;
 	//! Large transactions that have not ended.
 	std::map<StreamId, OpenStream> streams;
 };
