@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "sim/arguments.hpp"
 #include "sim/batch.hpp"
 #include "sim/canary.hpp"
 
@@ -51,17 +52,11 @@ struct Arguments {
 };
 
 [[noreturn]] void Usage(const std::string &problem) {
-	std::fprintf(stderr, "quack_sim: %s; see quack_sim --help\n", problem.c_str());
-	std::exit(2);
+	sim::Usage("quack_sim", problem);
 }
 
 uint64_t Number(const char *flag, const char *text) {
-	char *end = nullptr;
-	uint64_t value = text ? std::strtoull(text, &end, 10) : 0;
-	if (!text || *text == 0 || *end != 0) {
-		Usage(std::string(flag) + " needs a whole number, got '" + (text ? text : "nothing") + "'");
-	}
-	return value;
+	return sim::Number("quack_sim", flag, text);
 }
 
 //! Flags without a value; false when `flag` is none of them.

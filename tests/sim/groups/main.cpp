@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "sim/arguments.hpp"
 #include "sim/groups/world.hpp"
 
 namespace {
@@ -67,17 +68,11 @@ struct Arguments {
 };
 
 [[noreturn]] void Usage(const std::string &problem) {
-	std::fprintf(stderr, "quack_group_sim: %s; see quack_group_sim --help\n", problem.c_str());
-	std::exit(2);
+	quack::sim::Usage("quack_group_sim", problem);
 }
 
 uint64_t Number(const std::string &flag, const char *text) {
-	char *end = nullptr;
-	auto value = text != nullptr ? std::strtoull(text, &end, 10) : 0;
-	if (text == nullptr || *text == 0 || *end != 0) {
-		Usage(flag + " needs a whole number, got '" + (text != nullptr ? text : "nothing") + "'");
-	}
-	return value;
+	return quack::sim::Number("quack_group_sim", flag, text);
 }
 
 const Canary &FindCanary(const std::string &name) {
