@@ -49,6 +49,7 @@ TEST_CASE("segmented log on a real disk conforms") {
 	};
 	conformance::LogStoreFactory factory;
 	factory.create = open;
+	factory.weighs_headers = true;
 	factory.reopen = [&](std::unique_ptr<storage::LogStore> store) {
 		store.reset();
 		return open();
