@@ -302,13 +302,8 @@ def test_duplicate_tasks_and_duplicate_commits(spark, sql, options, table):
     assert sql(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(30, 30)]
 
 
-def test_two_drivers_with_one_job_id(spark, sql, options, table):
-    sql(f"CREATE TABLE {table} (id BIGINT)")
-    runs = [
-        writer_of(options, spark.range(1).schema, table=table, job_id=f"twice-{table}")
-        for _ in range(3)
-    ]
-    messages = [[run.write(batches(0, 1000))] for run in runs]
+def commit_at_once(runs, messages) -> list[Exception]:
+    """Commit all writers, each on a thread of its own; returns what failed."""
     failures = []
 
     def commit(number: int) -> None:
@@ -317,12 +312,22 @@ def test_two_drivers_with_one_job_id(spark, sql, options, table):
         except Exception as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=commit, args=(number,)) for number in range(3)]
+    threads = [threading.Thread(target=commit, args=(number,)) for number in range(len(runs))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert failures == []
+    return failures
+
+
+def test_two_drivers_with_one_job_id(spark, sql, options, table):
+    sql(f"CREATE TABLE {table} (id BIGINT)")
+    runs = [
+        writer_of(options, spark.range(1).schema, table=table, job_id=f"twice-{table}")
+        for _ in range(3)
+    ]
+    messages = [[run.write(batches(0, 1000))] for run in runs]
+    assert commit_at_once(runs, messages) == []
     assert sql(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(1000, 1000)]
     late = writer_of(options, spark.range(1).schema, table=table, job_id=f"twice-{table}")
     late.commit([late.write(batches(0, 1000))])
@@ -340,20 +345,7 @@ def test_writes_at_the_same_time_come_one_after_the_other(spark, sql, options, t
         for _ in range(4)
     ]
     messages = [[run.write(batches(0, 500))] for run in runs]
-    failures = []
-
-    def commit(number: int) -> None:
-        try:
-            runs[number].commit(messages[number])
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=commit, args=(number,)) for number in range(len(runs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    assert commit_at_once(runs, messages) == []
     assert sql(f"SELECT count(*), count(DISTINCT id) FROM {table}") == [(500, 500)]
 
 

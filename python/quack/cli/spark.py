@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import Annotated
+import pathlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
-import duckdb
 import typer
 
 from quack.cli.options import AsJson, CaFile, Config, TokenFile, Url
 from quack.errors import ClusterError
+
+if TYPE_CHECKING:
+    import duckdb
 
 app = typer.Typer(help="Ledger and staging of Spark jobs.", no_args_is_help=True)
 
@@ -17,6 +22,27 @@ _OlderThan = Annotated[
     float,
     typer.Option("--older-than-hours", min=0, help="Age of staging that belongs to no live job."),
 ]
+
+
+@contextlib.contextmanager
+def _session(
+    doing: str,
+    config: pathlib.Path | None,
+    url: str | None,
+    ca_file: pathlib.Path | None,
+    token_file: pathlib.Path | None,
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Reach the cluster; ``doing`` is for the words of a failure."""
+    import duckdb
+
+    from quack.cluster.target import Target
+
+    target = Target.from_options(config, url, ca_file, token_file, all_peers=True)
+    with target.attached() as session:
+        try:
+            yield session
+        except duckdb.Error as error:
+            raise ClusterError(f"cannot {doing}: {error}") from error
 
 
 @app.command()
@@ -29,15 +55,10 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Remove rows that dead jobs left in staging. A job that is swept while it runs fails whole."""
-    from quack.cluster.target import Target
     from quack.spark import ledger
 
-    target = Target.from_options(config, url, ca_file, token_file, all_peers=True)
-    with target.attached() as session:
-        try:
-            removed = ledger.sweep(session, older_than_hours * 3600)
-        except duckdb.Error as error:
-            raise ClusterError(f"cannot sweep the staging of Spark jobs: {error}") from error
+    with _session("sweep the staging of Spark jobs", config, url, ca_file, token_file) as session:
+        removed = ledger.sweep(session, older_than_hours * 3600)
     if as_json:
         typer.echo(json.dumps({"ok": True, "removed": removed}))
         return
@@ -55,15 +76,10 @@ def jobs(
     as_json: AsJson = False,
 ) -> None:
     """List committed batch writes and what is in staging, newest first."""
-    from quack.cluster.target import Target
     from quack.spark import ledger
 
-    target = Target.from_options(config, url, ca_file, token_file, all_peers=True)
-    with target.attached() as session:
-        try:
-            found = ledger.overview(session)
-        except duckdb.Error as error:
-            raise ClusterError(f"cannot list Spark jobs: {error}") from error
+    with _session("list Spark jobs", config, url, ca_file, token_file) as session:
+        found = ledger.overview(session)
     if as_json:
         typer.echo(json.dumps({"ok": True, **found}))
         return
