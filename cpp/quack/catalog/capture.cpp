@@ -19,14 +19,12 @@
 #include "duckdb/parser/parsed_data/create_trigger_info.hpp"
 #include "duckdb/parser/tableref/basetableref.hpp"
 #include "duckdb/storage/data_table.hpp"
-#include "duckdb/storage/table/column_data.hpp"
-#include "duckdb/storage/table/row_group_collection.hpp"
-#include "duckdb/storage/table/scan_state.hpp"
 #include "duckdb/storage/table/update_segment.hpp"
 #include "duckdb/transaction/delete_info.hpp"
 #include "duckdb/transaction/update_info.hpp"
 #include "quack/catalog/chunk_codec.hpp"
 #include "quack/catalog/private_access.hpp"
+#include "quack/catalog/row_reader.hpp"
 #include "quack/common/limits.hpp"
 
 namespace quack {
@@ -55,45 +53,20 @@ std::string SerializeCreateInfo(const duckdb::CreateInfo &info) {
 	return std::string(reinterpret_cast<const char *>(stream.GetData()), stream.GetPosition());
 }
 
-//! Fetches rows by id, as the transaction sees them now or as they were before it.
-class RowFetcher {
-public:
-	RowFetcher(duckdb::DataTable &table, const std::vector<uint32_t> &columns)
-	    : collection(table.GetRowGroupCollection()) {
-		auto all_types = table.GetTypes();
-		for (auto column : columns) {
-			column_ids.emplace_back(column);
-			types.push_back(all_types[column]);
-		}
-		chunk.Initialize(duckdb::Allocator::DefaultAllocator(), types);
+//! The rows of these ids, as `view` sees them. Valid until the reader's next call.
+duckdb::DataChunk &ReadRows(RowReader &reader, duckdb::TransactionData view, const int64_t *row_ids, idx_t count) {
+	auto &rows = reader.Read(view, row_ids, count);
+	if (rows.size() != count) {
+		throw duckdb::InternalException("capture: %llu of %llu changed rows are not visible to their transaction",
+		                                count - rows.size(), count);
 	}
+	return rows;
+}
 
-	std::string Fetch(duckdb::TransactionData view, const int64_t *row_ids, idx_t count) {
-		return EncodeChunk(FetchRows(view, row_ids, count), types.size());
-	}
-	//! Valid until the next call.
-	duckdb::DataChunk &FetchRows(duckdb::TransactionData view, const int64_t *row_ids, idx_t count) {
-		chunk.Reset();
-		duckdb::Vector ids(duckdb::LogicalType::ROW_TYPE, count);
-		for (idx_t i = 0; i < count; i++) {
-			duckdb::FlatVector::GetDataMutable<duckdb::row_t>(ids)[i] = row_ids[i];
-		}
-		duckdb::FlatVector::SetSize(ids, duckdb::count_t(count));
-		duckdb::ColumnFetchState state;
-		collection->Fetch(view, chunk, column_ids, ids, count, state);
-		if (chunk.size() != count) {
-			throw duckdb::InternalException("capture: %llu of %llu changed rows are not visible to their transaction",
-			                                count - chunk.size(), count);
-		}
-		return chunk;
-	}
-
-private:
-	duckdb::shared_ptr<duckdb::RowGroupCollection> collection;
-	duckdb::vector<duckdb::StorageIndex> column_ids;
-	duckdb::vector<duckdb::LogicalType> types;
-	duckdb::DataChunk chunk;
-};
+std::string ReadAndEncode(RowReader &reader, duckdb::TransactionData view, const int64_t *row_ids, idx_t count) {
+	auto &rows = ReadRows(reader, view, row_ids, count);
+	return EncodeChunk(rows, rows.ColumnCount());
+}
 
 //! Positions of rows, by the group that each belongs to.
 std::map<raft::GroupId, std::vector<idx_t>> RowsByGroup(const std::vector<raft::GroupId> &groups) {
@@ -109,10 +82,10 @@ std::map<raft::GroupId, std::vector<int64_t>> ByGroup(duckdb::DataTable &table, 
                                                       duckdb::TransactionData view,
                                                       const std::vector<int64_t> &row_ids) {
 	std::map<raft::GroupId, std::vector<int64_t>> result;
-	RowFetcher keys(table, router.KeyColumns());
+	RowReader keys(table, router.KeyColumns());
 	for (size_t start = 0; start < row_ids.size(); start += STANDARD_VECTOR_SIZE) {
 		auto count = std::min<size_t>(STANDARD_VECTOR_SIZE, row_ids.size() - start);
-		auto groups = router.GroupsOfKeys(keys.FetchRows(view, row_ids.data() + start, count));
+		auto groups = router.GroupsOfKeys(ReadRows(keys, view, row_ids.data() + start, count));
 		for (size_t i = 0; i < count; i++) {
 			result[groups[i]].push_back(row_ids[start + i]);
 		}
@@ -164,14 +137,6 @@ std::string EncodeRows(duckdb::DataChunk &chunk, idx_t begin, idx_t count, idx_t
 	part.Reference(chunk);
 	part.Slice(begin, count);
 	return EncodeChunk(part, columns);
-}
-
-std::vector<uint32_t> AllColumns(duckdb::DataTable &table) {
-	std::vector<uint32_t> columns;
-	for (idx_t i = 0; i < table.ColumnCount(); i++) {
-		columns.push_back(uint32_t(i));
-	}
-	return columns;
 }
 
 //! Referenced tables first, so that every insert finds the keys it points to.
@@ -350,7 +315,7 @@ void Capture::WriteDeletes(TableRows &rows) {
 void Capture::WriteDeletes(duckdb::DuckTableEntry &entry, raft::GroupId group, const std::vector<int64_t> &row_ids) {
 	auto &table = entry.GetStorage();
 	auto &writer = parts->For(group);
-	RowFetcher fetcher(table, AllColumns(table));
+	RowReader reader(table, AllColumns(table));
 	duckdb::TransactionData before(duckdb::MAX_TRANSACTION_ID, transaction.view.visibility_bound);
 	auto name = NameOf(entry);
 	writer.BeginRows(EffectKind::DeleteRows, name, {});
@@ -358,7 +323,7 @@ void Capture::WriteDeletes(duckdb::DuckTableEntry &entry, raft::GroupId group, c
 	for (size_t start = 0; start < row_ids.size();) {
 		auto count = batch.Rows(row_ids.size() - start);
 		std::vector<int64_t> ids(row_ids.begin() + int64_t(start), row_ids.begin() + int64_t(start + count));
-		auto old_rows = fetcher.Fetch(before, ids.data(), count);
+		auto old_rows = ReadAndEncode(reader, before, ids.data(), count);
 		if (batch.Fits(old_rows.size(), count)) {
 			writer.AddBatch(ids, old_rows, ByteView());
 			start += count;
@@ -404,15 +369,15 @@ void Capture::WriteUpdates(duckdb::DuckTableEntry &entry, raft::GroupId group, c
 	auto &writer = parts->For(group);
 	auto name = NameOf(entry);
 	duckdb::TransactionData before(duckdb::MAX_TRANSACTION_ID, transaction.view.visibility_bound);
-	RowFetcher old_rows(table, AllColumns(table));
-	RowFetcher new_rows(table, columns);
+	RowReader old_rows(table, AllColumns(table));
+	RowReader new_rows(table, columns);
 	writer.BeginRows(EffectKind::UpdateRows, name, columns);
 	BatchSize batch(name);
 	for (size_t start = 0; start < row_ids.size();) {
 		auto count = batch.Rows(row_ids.size() - start);
 		std::vector<int64_t> ids(row_ids.begin() + int64_t(start), row_ids.begin() + int64_t(start + count));
-		auto before_rows = old_rows.Fetch(before, ids.data(), count);
-		auto after_rows = new_rows.Fetch(duckdb::TransactionData(transaction), ids.data(), count);
+		auto before_rows = ReadAndEncode(old_rows, before, ids.data(), count);
+		auto after_rows = ReadAndEncode(new_rows, duckdb::TransactionData(transaction), ids.data(), count);
 		if (batch.Fits(std::max(before_rows.size(), after_rows.size()), count)) {
 			writer.AddBatch(ids, before_rows, after_rows);
 			start += count;
@@ -426,12 +391,12 @@ void Capture::WriteMoved(duckdb::DuckTableEntry &entry, raft::GroupId group, con
 	auto &table = entry.GetStorage();
 	auto &writer = parts->For(group);
 	auto name = NameOf(entry);
-	RowFetcher rows(table, AllColumns(table));
+	RowReader rows(table, AllColumns(table));
 	writer.BeginRows(EffectKind::InsertRows, name, {});
 	BatchSize batch(name);
 	for (size_t start = 0; start < row_ids.size();) {
 		auto count = batch.Rows(row_ids.size() - start);
-		auto new_rows = rows.Fetch(duckdb::TransactionData(transaction), row_ids.data() + start, count);
+		auto new_rows = ReadAndEncode(rows, duckdb::TransactionData(transaction), row_ids.data() + start, count);
 		if (batch.Fits(new_rows.size(), count)) {
 			writer.AddBatch({}, ByteView(), new_rows);
 			start += count;

@@ -160,29 +160,21 @@ bool RowLocator::Take(size_t wanted, int64_t row_id) {
 
 //! row_ids[i] is a candidate for old row wanted_by[i].
 void RowLocator::TryRowIds(const std::vector<int64_t> &row_ids, const std::vector<size_t> &wanted_by) {
-	auto &transaction = duckdb::DuckTransaction::Get(session.Context(), session.Database());
-	duckdb::DataChunk chunk;
-	chunk.Initialize(duckdb::Allocator::DefaultAllocator(), TypesAndRowId(table));
-	auto columns = ColumnsAndRowId(table);
+	duckdb::TransactionData view(duckdb::DuckTransaction::Get(session.Context(), session.Database()));
 	for (size_t start = 0; start < row_ids.size(); start += STANDARD_VECTOR_SIZE) {
 		auto count = std::min<size_t>(STANDARD_VECTOR_SIZE, row_ids.size() - start);
-		duckdb::Vector ids(duckdb::LogicalType::ROW_TYPE, count);
 		std::unordered_map<int64_t, std::vector<size_t>> wanted;
 		for (size_t i = 0; i < count; i++) {
-			duckdb::FlatVector::GetDataMutable<duckdb::row_t>(ids)[i] = row_ids[start + i];
 			wanted[row_ids[start + i]].push_back(wanted_by[start + i]);
 		}
-		duckdb::FlatVector::SetSize(ids, duckdb::count_t(count));
-		chunk.Reset();
-		duckdb::ColumnFetchState state;
-		table.storage->Fetch(transaction, chunk, columns, ids, count, state);
-		if (chunk.size() == 0) {
+		auto &rows = reader.Read(view, row_ids.data() + start, count);
+		if (rows.size() == 0) {
 			continue;
 		}
-		RowImages found(chunk, table.types.size());
-		auto *found_ids = duckdb::FlatVector::GetData<duckdb::row_t>(chunk.data.back());
+		RowImages found(rows, rows.ColumnCount());
+		auto *found_ids = reader.FoundIds();
 		std::string image;
-		for (size_t i = 0; i < chunk.size(); i++) {
+		for (size_t i = 0; i < rows.size(); i++) {
 			image.clear();
 			found.Append(i, image);
 			for (auto candidate : wanted[found_ids[i]]) {

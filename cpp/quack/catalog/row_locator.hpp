@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "quack/catalog/apply_session.hpp"
+#include "quack/catalog/row_reader.hpp"
 
 namespace quack {
 namespace catalog {
@@ -13,7 +14,7 @@ class RowLocator {
 public:
 	//! `name` is for messages.
 	RowLocator(ApplySession &session_p, ApplyTable &table_p, const ObjectName &name_p)
-	    : session(session_p), table(table_p), name(name_p) {
+	    : session(session_p), table(table_p), name(name_p), reader(*table_p.storage, AllColumns(*table_p.storage)) {
 	}
 
 	//! One row id per old row, each row used once over the locator's life. Throws Rejected (Conflict) when one is gone.
@@ -30,6 +31,7 @@ private:
 	ApplySession &session;
 	ApplyTable &table;
 	const ObjectName &name;
+	RowReader reader;
 	std::unordered_set<int64_t> used;
 	//! Per old row of the current call.
 	std::vector<std::string> images;
