@@ -74,6 +74,7 @@ def test_bad_options_of_a_read(changes, expected):
         ({"key": "a"}, False, "option key is for mode=upsert or create_table=true"),
         ({"group": "g"}, False, "option group is for create_table=true"),
         ({"create_table": "1", "group": "g", "shard_key": "a"}, False, "give one of them"),
+        ({"create_table": "1", "initial_groups": "4"}, False, "initial_groups needs shard_key"),
         ({"columns": "a"}, False, "option columns is for reads only"),
         ({"job_id": "unnamed-1"}, False, "names that begin with unnamed- are reserved"),
         ({"max_connections": "0"}, False, "option max_connections: Input should be greater"),

@@ -220,11 +220,46 @@ def test_a_violated_constraint_leaves_nothing(spark, sql, options, table):
     assert staging(sql) == []
 
 
-def test_what_the_cluster_cannot_place_is_refused_at_once(spark, sql, options, table):
-    words = refusal(
-        lambda: save(spark.range(3), options, table=table, create_table="true", shard_key="nope")
+@pytest.fixture
+def groups(sql):
+    """The statements that place tables are switched on."""
+    sql("SELECT quack_multiraft_sql_set_enabled(true)")
+    yield
+    sql("SELECT quack_multiraft_sql_set_enabled(false)")
+
+
+def placement(sql, table: str) -> tuple[str | None, set[str]]:
+    rows = sql(
+        "SELECT shard_key, \"group\" FROM quack_table_groups('cp') WHERE table_name = ?", table
     )
-    assert f"cannot write to table main.{table}" in words
+    return rows[0][0], {group for _, group in rows}
+
+
+def test_a_table_is_created_where_the_options_say(spark, sql, options, table, groups):
+    frame = spark.range(1000).selectExpr("id", "id % 7 AS tenant")
+    save(frame, options, table=table, create_table="true", group="lane")
+    assert placement(sql, table) == (None, {"lane"})
+    # One transaction over all shards, in each of the ways to write.
+    shards = f"{table}_s"
+    placed = {"create_table": "true", "shard_key": "tenant", "initial_groups": "3"}
+    save(frame, options, table=shards, key="id,tenant", **placed)
+    key, lanes = placement(sql, shards)
+    assert (key, len(lanes)) == ("tenant", 3)
+    save(frame.where("id < 500"), options, "overwrite", table=shards)
+    save(frame.where("id >= 400"), options, table=shards, mode="upsert", key="id,tenant")
+    assert sql(f"SELECT count(*), sum(id) FROM {shards}") == [(1000, 499_500)]
+
+
+def test_what_the_cluster_cannot_place_is_refused_at_once(spark, sql, options, table, groups):
+    def create(**placed: str) -> str:
+        return refusal(
+            lambda: save(spark.range(3), options, table=table, create_table="true", **placed)
+        )
+
+    assert f"cannot write to table main.{table}" in create(shard_key="nope")
+    assert "a table has from 1 to" in create(shard_key="id", initial_groups="100000")
+    sql("SELECT quack_multiraft_sql_set_enabled(false)")
+    assert "quack_multiraft_sql_set_enabled" in create(group="lane")
     assert sql(f"SELECT count(*) FROM duckdb_tables() WHERE table_name = '{table}'") == [(0,)]
     assert staging(sql) == []
 

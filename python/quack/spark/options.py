@@ -33,6 +33,7 @@ _WRITE_ONLY = {
     "create_table",
     "group",
     "shard_key",
+    "initial_groups",
     "max_connections",
     "job_id",
     "commit_timeout_s",
@@ -172,8 +173,11 @@ class QuackOptions(BaseModel):
     #: Columns that identify a row for mode=upsert; the primary key with create_table.
     key: Names | None = None
     create_table: bool = False
+    #: With create_table: the group that the table is pinned to, or the columns whose hash spreads
+    #: its rows over so many groups (as of WITH in CREATE TABLE).
     group: str | None = Field(None, min_length=1)
     shard_key: Names | None = None
+    initial_groups: int = Field(8, ge=1)
     #: Tasks of one executor host that write at the same time; the others wait their turn.
     max_connections: int = Field(16, ge=1, le=10_000)
     #: Names the write: a second one with the same name changes nothing.
@@ -278,6 +282,8 @@ class QuackOptions(BaseModel):
             problems.append("option job_id: names that begin with unnamed- are reserved")
         if self.group is not None and self.shard_key is not None:
             problems.append("options group and shard_key: give one of them")
+        if "initial_groups" in self.model_fields_set and self.shard_key is None:
+            problems.append("option initial_groups needs shard_key")
         if problems:
             raise SparkError("\n".join(problems))
         assert self.table is not None

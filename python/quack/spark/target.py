@@ -263,7 +263,10 @@ def _create(
     if options.group is not None:
         placed = f" WITH (quack_group = {text(options.group)})"
     if options.shard_key is not None:
-        placed = f" WITH (quack_shard_key = {text(','.join(options.shard_key))})"
+        placed = (
+            f" WITH (quack_shard_key = {text(','.join(options.shard_key))},"
+            f" quack_initial_groups = {options.initial_groups})"
+        )
     sql = f"CREATE TABLE {table.sql()} ({', '.join(parts)}){placed}"
     # Tried and taken back now, so that what the cluster refuses shows before any row moves.
     session.execute("BEGIN")
