@@ -3,6 +3,7 @@
 #include "duckdb/main/config.hpp"
 #include "duckdb/main/extension/extension_loader.hpp"
 #include "quack/catalog/replicated_database.hpp"
+#include "quack/sql/change_feed_functions.hpp"
 #include "quack/sql/client_stream.hpp"
 #include "quack/sql/functions.hpp"
 #include "quack/sql/group_functions.hpp"
@@ -17,6 +18,7 @@ DUCKDB_CPP_EXTENSION_ENTRY(quack, loader) {
 	quack::sql::RegisterNodeFunctions(loader);
 	quack::sql::RegisterStatusFunctions(loader);
 	quack::sql::RegisterGroupFunctions(loader);
+	quack::sql::RegisterChangeFeed(loader);
 	quack::sql::RegisterOfflineFunctions(loader);
 	quack::sql::RegisterServerSettings(loader);
 }

@@ -226,6 +226,9 @@ size_t Applier::Attempt(const std::vector<node::CommittedEntry> &entries, size_t
 		staged.state_rows.push_back(
 		    {change.second, StateKind::TableChange, TableChangeName(change.first), EncodeIndex(change.second)});
 	}
+	if (staged.changes) {
+		staged.changes->Finish(session, staged.state_rows);
+	}
 	AppendEntryRows(session, staged.rows);
 	AppendStateRows(session, staged.state_rows);
 	try {
@@ -343,15 +346,19 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 		auto *open = FindStream(end.stream, staged);
 		outcome.status = open == nullptr ? StreamIsGone() : open->Check(end);
 		if (outcome.status.IsOk()) {
-			auto space = ReserveForRows(core, end.plain_bytes);
+			auto *changes = BeginChanges(committed, entry.header, staged);
+			auto space = ReserveForRows(core, changes == nullptr ? end.plain_bytes : 2 * end.plain_bytes);
 			if (!space.IsOk()) {
 				throw space;
 			}
-			StreamApplier effects(session, entry, *open);
+			if (changes != nullptr) {
+				changes->OpenSegment(session);
+			}
+			StreamApplier effects(session, entry, *open, changes);
 			Execute(effects, committed, entry, position, staged, outcome);
 		}
 	} else if (outcome.status.IsOk()) {
-		EffectApplier effects(session, entry);
+		EffectApplier effects(session, entry, BeginChanges(committed, entry.header, staged));
 		Execute(effects, committed, entry, position, staged, outcome);
 	}
 	// The request is decided: whatever else was on its way for it is of no use.
@@ -395,6 +402,10 @@ void Applier::Execute(APPLIER &effects, const node::CommittedEntry &committed, c
 		effects.Execute();
 		staged.data_rows += effects.Rows();
 		Stage(committed, entry, effects.TakeSequenceMoves(), staged);
+		if (staged.changes && effects.Rows() > 0 &&
+		    !core.state.changes.Takes(committed.group, committed.entry.index, entry.header.planned_version)) {
+			staged.changes->Skip(committed);
+		}
 	} catch (Rejected &rejected) {
 		if (touched) {
 			throw Stop {position, rejected.status};
@@ -407,6 +418,18 @@ void Applier::Execute(APPLIER &effects, const node::CommittedEntry &committed, c
 		}
 		throw Stop {position, ToStatus(error, entry.header.planned_version == core.state.catalog_version)};
 	}
+}
+
+//! Null when what the entry changes is not kept.
+ChangeTee *Applier::BeginChanges(const node::CommittedEntry &committed, const EntryHeader &header,
+                                 Staged &staged) const {
+	if (!core.state.changes.IsOn()) {
+		return nullptr;
+	}
+	if (!staged.changes) {
+		staged.changes.emplace(core.state.changes);
+	}
+	return staged.changes->Begin(committed, header);
 }
 
 //! Null when nothing is held of it.

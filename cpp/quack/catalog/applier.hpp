@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "quack/catalog/change_tee.hpp"
 #include "quack/catalog/effect_apply.hpp"
 #include "quack/catalog/meta_store.hpp"
 #include "quack/catalog/replica_core.hpp"
@@ -43,6 +44,8 @@ private:
 		//! A copy that holds the changes, when there are any.
 		std::optional<Placements> placements;
 		std::optional<bool> multiraft_sql;
+		//! Set when the feed is on, or is being switched.
+		std::optional<ChangeTee> changes;
 		std::vector<std::string> touched;
 		raft::LogIndex catalog_version = 0;
 		bool has_ddl = false;
@@ -95,6 +98,8 @@ private:
 	template <class APPLIER>
 	void Execute(APPLIER &effects, const node::CommittedEntry &committed, const DecodedEntry &entry, size_t position,
 	             Staged &staged, CommitOutcome &outcome);
+	ChangeTee *BeginChanges(const node::CommittedEntry &committed, const EntryHeader &header, Staged &staged) const;
+	void StageSetting(const Effect &effect, raft::LogIndex index, Staged &staged) const;
 	void EndStream(ApplySession &session, const OpenStream &open, raft::LogIndex index, Staged &staged);
 	bool EndsStreams(const DecodedEntry &entry, const Staged &staged) const;
 	Status CheckWindow(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const;

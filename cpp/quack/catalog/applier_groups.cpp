@@ -156,7 +156,7 @@ void Applier::ApplyDecision(ApplySession &session, const node::CommittedEntry &c
 		all = MergeParts(decision, own, outcome.status);
 	}
 	if (all) {
-		EffectApplier effects(session, *all);
+		EffectApplier effects(session, *all, BeginChanges(committed, all->header, staged));
 		Execute(effects, committed, *all, position, staged, outcome);
 	}
 	staged.bytes += own.body.size();
@@ -258,11 +258,24 @@ Status Applier::CheckPlacement(const Effect &effect) const {
 	return Status::Ok();
 }
 
+void Applier::StageSetting(const Effect &effect, raft::LogIndex index, Staged &staged) const {
+	if (effect.object.name == SETTING_CHANGES_RETENTION) {
+		if (!staged.changes) {
+			staged.changes.emplace(core.state.changes);
+		}
+		staged.changes->SetRetention(ByteReader(effect.content).GetU64(), index, core.state.last_changes);
+		// Transactions that are planned from now on are known by it (ChangeFeed::Takes).
+		staged.has_ddl = true;
+		return;
+	}
+	staged.multiraft_sql = effect.content == "on";
+	staged.state_rows.push_back(
+	    {index, StateKind::MultiraftSql, std::string(), EncodeIndex(*staged.multiraft_sql ? 1 : 0)});
+}
+
 void Applier::StageGroups(const Effect &effect, raft::LogIndex index, Staged &staged) const {
 	if (effect.kind == EffectKind::Setting) {
-		staged.multiraft_sql = effect.content == "on";
-		staged.state_rows.push_back(
-		    {index, StateKind::MultiraftSql, std::string(), EncodeIndex(*staged.multiraft_sql ? 1 : 0)});
+		StageSetting(effect, index, staged);
 		return;
 	}
 	if (!staged.placements) {
@@ -345,6 +358,9 @@ void Applier::PublishGroups(Staged &staged) {
 	}
 	if (staged.placements) {
 		state.placements = std::move(*staged.placements);
+	}
+	if (staged.changes) {
+		state.changes = staged.changes->Take();
 	}
 }
 

@@ -30,8 +30,23 @@ std::string EncodeChunk(const duckdb::DataChunk &chunk, duckdb::idx_t columns) {
 	return std::string(reinterpret_cast<const char *>(stream.GetData()), stream.GetPosition());
 }
 
+namespace {
+
+duckdb::MemoryStream StreamOver(ByteView bytes) {
+	return duckdb::MemoryStream(reinterpret_cast<duckdb::data_ptr_t>(const_cast<char *>(bytes.data())), bytes.size());
+}
+
+} // namespace
+
+uint64_t RowCountOf(ByteView bytes) {
+	auto stream = StreamOver(bytes);
+	duckdb::BinaryDeserializer deserializer(stream);
+	deserializer.Begin();
+	return deserializer.ReadProperty<uint64_t>(100, "rows");
+}
+
 void DecodeChunk(ByteView bytes, const duckdb::vector<duckdb::LogicalType> &types, duckdb::DataChunk &chunk) {
-	duckdb::MemoryStream stream(reinterpret_cast<duckdb::data_ptr_t>(const_cast<char *>(bytes.data())), bytes.size());
+	auto stream = StreamOver(bytes);
 	duckdb::BinaryDeserializer deserializer(stream);
 	deserializer.Begin();
 	auto rows = deserializer.ReadProperty<uint64_t>(100, "rows");

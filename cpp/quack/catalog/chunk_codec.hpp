@@ -19,5 +19,8 @@ std::string EncodeChunk(const duckdb::DataChunk &chunk, duckdb::idx_t columns);
 //! Initializes `chunk` with `types`. Throws a DuckDB exception when the bytes are not rows of these types.
 void DecodeChunk(ByteView bytes, const duckdb::vector<duckdb::LogicalType> &types, duckdb::DataChunk &chunk);
 
+//! Of encoded rows, without decoding them. Throws as above.
+uint64_t RowCountOf(ByteView bytes);
+
 } // namespace catalog
 } // namespace quack

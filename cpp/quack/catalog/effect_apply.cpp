@@ -9,6 +9,7 @@
 #include "duckdb/storage/table/update_state.hpp"
 #include "duckdb/transaction/duck_transaction.hpp"
 #include "duckdb/transaction/local_storage.hpp"
+#include "quack/catalog/change_tee.hpp"
 #include "quack/catalog/chunk_codec.hpp"
 #include "quack/catalog/private_access.hpp"
 
@@ -112,6 +113,7 @@ void EffectApplier::Execute() {
 		switch (effect.kind) {
 		case EffectKind::InsertRows:
 			Insert(effect);
+			TellRows(effect);
 			break;
 		case EffectKind::DeleteRows:
 		case EffectKind::UpdateRows: {
@@ -125,6 +127,7 @@ void EffectApplier::Execute() {
 			} else {
 				Update(effect, batches);
 			}
+			TellRows(effect);
 			break;
 		}
 		case EffectKind::Ddl:
@@ -133,6 +136,9 @@ void EffectApplier::Execute() {
 			}
 			session.ForgetTables();
 			ApplyDdl(session, effect);
+			if (changes != nullptr) {
+				changes->AddDdl(session, effect);
+			}
 			break;
 		case EffectKind::SequenceState:
 			Sequence(effect);
@@ -146,6 +152,12 @@ void EffectApplier::Execute() {
 		case EffectKind::Setting:
 			break;
 		}
+	}
+}
+
+void EffectApplier::TellRows(const Effect &effect) {
+	if (changes != nullptr) {
+		changes->AddRows(session, effect);
 	}
 }
 

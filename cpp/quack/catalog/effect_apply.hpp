@@ -43,11 +43,14 @@ private:
 //! Row ids of batches in the order in which they are executed.
 using RowIdQueue = std::deque<std::vector<int64_t>>;
 
+class ChangeTee;
+
 class EffectApplier {
 public:
-	//! With `locators` the entry is one of several frames.
-	EffectApplier(ApplySession &session_p, const DecodedEntry &entry_p, SharedLocators *locators_p = nullptr)
-	    : session(session_p), entry(entry_p), locators(locators_p) {
+	//! With `locators` the entry is one of several frames. With `changes` they are told what was executed.
+	EffectApplier(ApplySession &session_p, const DecodedEntry &entry_p, ChangeTee *changes_p = nullptr,
+	              SharedLocators *locators_p = nullptr)
+	    : session(session_p), entry(entry_p), changes(changes_p), locators(locators_p) {
 	}
 
 	//! Finds all rows that the entry deletes or updates, changing nothing. Throws Rejected (Conflict). Not for entries
@@ -78,6 +81,7 @@ private:
 
 	std::vector<LocatedBatch> LocateEffect(const Effect &effect);
 	std::vector<LocatedBatch> TakeLocated(const Effect &effect);
+	void TellRows(const Effect &effect);
 	void Insert(const Effect &effect);
 	void Delete(const Effect &effect, std::vector<LocatedBatch> &batches);
 	void Update(const Effect &effect, std::vector<LocatedBatch> &batches);
@@ -88,6 +92,7 @@ private:
 
 	ApplySession &session;
 	const DecodedEntry &entry;
+	ChangeTee *const changes;
 	SharedLocators *const locators;
 	RowIdQueue *known_row_ids = nullptr;
 	std::map<const Effect *, std::vector<LocatedBatch>> located;

@@ -300,6 +300,13 @@ void EffectWriter::AddSetting(const std::string &name, ByteView value) {
 	AddContent(EffectKind::Setting, value, 4, ObjectName {{}, name});
 }
 
+void EffectWriter::AddChangesRetention(uint64_t bytes) {
+	std::string value;
+	ByteWriter(value).PutU64(bytes);
+	AddContent(EffectKind::Setting, value, 6, ObjectName {{}, SETTING_CHANGES_RETENTION});
+	has_ddl = true;
+}
+
 void EffectWriter::CutFrame() {
 	auto compressed = Deflate(rows.bytes);
 	auto &stored = compressed.empty() ? rows.bytes : compressed;
@@ -415,8 +422,7 @@ Result<std::unique_ptr<DecodedEntry>> DecodeEntry(ByteView payload) {
 	if (!reader.Failed() && (version == 0 || version > ENTRY_FORMAT_VERSION)) {
 		return Status(ErrorCode::Incompatible, "log entry has format version " + std::to_string(version) +
 		                                           ", this node understands versions 1 to " +
-		                                           std::to_string(node::TRANSACTION_ENTRY_VERSION) +
-		                                           "; upgrade the node");
+		                                           std::to_string(ENTRY_FORMAT_VERSION) + "; upgrade the node");
 	}
 	auto entry = std::make_unique<DecodedEntry>();
 	auto flags = reader.GetU8();

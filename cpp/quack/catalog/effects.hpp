@@ -4,7 +4,8 @@
 //!   | u64 planned version | u64 snapshot index | u64 base index | varint effect count | varint plain body size | body
 //!
 //! An entry carries the lowest version that knows all its effects: Checksum came with 2; Fragment, FragmentsEnd and
-//! StreamDrop with 3; Placement and Setting with 4.
+//! StreamDrop with 3; Placement and Setting with 4; the setting changes_retention with 6 (5 is
+//! node/transaction_entry.hpp).
 //!
 //! Body, per effect: u8 kind | object name | kind-specific part. Little-endian throughout (common/bytes.hpp). Rows are
 //! DuckDB vectors in its binary serialization (chunk_codec.hpp), without types: these follow from the table's
@@ -34,7 +35,11 @@ namespace quack {
 namespace catalog {
 
 //! The newest; all older ones are read. An entry carries the lowest version that knows all its effects.
-constexpr uint16_t ENTRY_FORMAT_VERSION = 4;
+constexpr uint16_t ENTRY_FORMAT_VERSION = 6;
+
+//! Names of settings. The first: "on" or "off"; the second: u64, ChangeFeed::retention.
+constexpr const char *SETTING_MULTIRAFT_SQL = "multiraft_sql";
+constexpr const char *SETTING_CHANGES_RETENTION = "changes_retention";
 
 //! ReadTable changes nothing: the entry must be rejected when the table was changed after the transaction's snapshot;
 //! an empty name means any table. Checksum changes nothing either: without content it marks the place in the log at
@@ -147,6 +152,8 @@ public:
 	//! Counts as DDL of the table.
 	void AddPlacement(const ObjectName &table, ByteView change);
 	void AddSetting(const std::string &name, ByteView value);
+	//! Counts as DDL: it begins a new version of the catalog.
+	void AddChangesRetention(uint64_t bytes);
 
 	uint32_t Count() const {
 		return rows.count + rest.count + summary.count;

@@ -11,24 +11,6 @@ namespace {
 const ObjectName ENTRIES {{META_SCHEMA}, "entries"};
 const ObjectName STATE {{META_SCHEMA}, "state"};
 
-void AppendRows(ApplySession &session, const ObjectName &name, size_t count,
-                const std::function<std::vector<duckdb::Value>(size_t)> &row) {
-	auto &table = session.Table(name);
-	for (size_t start = 0; start < count; start += STANDARD_VECTOR_SIZE) {
-		auto rows = std::min<size_t>(STANDARD_VECTOR_SIZE, count - start);
-		duckdb::DataChunk chunk;
-		chunk.Initialize(duckdb::Allocator::DefaultAllocator(), table.types);
-		for (size_t i = 0; i < rows; i++) {
-			auto values = row(start + i);
-			for (size_t c = 0; c < values.size(); c++) {
-				chunk.data[c].SetValue(i, values[c]);
-			}
-		}
-		chunk.SetChildCardinality(rows);
-		session.Append(table, chunk);
-	}
-}
-
 std::string StreamTable(const OpenStream &open, uint32_t number) {
 	return "stream_" + RequestIdToString(open.stream) + "_" + std::to_string(number);
 }
@@ -151,7 +133,8 @@ bool LoadGroupRow(StateKind kind, const std::string &name, const std::string &va
 	}
 }
 
-void LoadStateRow(StateKind kind, const std::string &name, const std::string &value, LoadedMeta &loaded) {
+void LoadStateRow(StateKind kind, raft::LogIndex index, const std::string &name, const std::string &value,
+                  LoadedMeta &loaded) {
 	switch (kind) {
 	case StateKind::ClusterId:
 		loaded.cluster_id = value;
@@ -190,7 +173,9 @@ void LoadStateRow(StateKind kind, const std::string &name, const std::string &va
 		break;
 	}
 	default:
-		LoadGroupRow(kind, name, value, loaded.state);
+		if (!LoadGroupRow(kind, name, value, loaded.state)) {
+			LoadChangeRow(kind, index, name, value, loaded.state.changes);
+		}
 		break;
 	}
 }
@@ -239,8 +224,26 @@ std::string EncodeSequenceUsers(const SequenceUsers &users) {
 	return out;
 }
 
+void AppendMetaRows(ApplySession &session, const ObjectName &name, size_t count,
+                    const std::function<std::vector<duckdb::Value>(size_t)> &row) {
+	auto &table = session.Table(name);
+	for (size_t start = 0; start < count; start += STANDARD_VECTOR_SIZE) {
+		auto rows = std::min<size_t>(STANDARD_VECTOR_SIZE, count - start);
+		duckdb::DataChunk chunk;
+		chunk.Initialize(duckdb::Allocator::DefaultAllocator(), table.types);
+		for (size_t i = 0; i < rows; i++) {
+			auto values = row(start + i);
+			for (size_t c = 0; c < values.size(); c++) {
+				chunk.data[c].SetValue(i, values[c]);
+			}
+		}
+		chunk.SetChildCardinality(rows);
+		session.Append(table, chunk);
+	}
+}
+
 void AppendEntryRows(ApplySession &session, const std::vector<EntryRow> &rows) {
-	AppendRows(session, ENTRIES, rows.size(), [&](size_t i) {
+	AppendMetaRows(session, ENTRIES, rows.size(), [&](size_t i) {
 		auto &row = rows[i];
 		std::vector<duckdb::Value> values {duckdb::Value::UBIGINT(row.group), duckdb::Value::UBIGINT(row.index),
 		                                   duckdb::Value::UBIGINT(row.term)};
@@ -261,7 +264,7 @@ void AppendEntryRows(ApplySession &session, const std::vector<EntryRow> &rows) {
 }
 
 void AppendStateRows(ApplySession &session, const std::vector<StateRow> &rows) {
-	AppendRows(session, STATE, rows.size(), [&](size_t i) {
+	AppendMetaRows(session, STATE, rows.size(), [&](size_t i) {
 		auto &row = rows[i];
 		return std::vector<duckdb::Value> {duckdb::Value::UBIGINT(row.index),
 		                                   duckdb::Value::UTINYINT(uint8_t(row.kind)),
@@ -281,7 +284,7 @@ void AppendFragment(ApplySession &session, const OpenStream &open, const Fragmen
 		QueryRows(session.GetConnection(), "CREATE TABLE cp.__quack." + name + "(sequence UINTEGER, bytes BLOB)");
 	}
 	try {
-		AppendRows(session, {{META_SCHEMA}, name}, 1, [&](size_t) {
+		AppendMetaRows(session, {{META_SCHEMA}, name}, 1, [&](size_t) {
 			return std::vector<duckdb::Value> {duckdb::Value::UINTEGER(fragment.sequence),
 			                                   duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(
 			                                                           fragment.bytes.data()),
@@ -314,6 +317,28 @@ void DropFragments(ApplySession &session, const OpenStream &open) {
 	}
 }
 
+bool LoadChangeRow(StateKind kind, raft::LogIndex index, const std::string &name, const std::string &value,
+                   ChangeFeed &feed) {
+	switch (kind) {
+	case StateKind::ChangeSetting:
+		LoadChangeSetting(value, feed);
+		break;
+	case StateKind::ChangeFloor:
+		LoadChangeFloor(name, value, feed);
+		break;
+	case StateKind::ChangeSegment:
+		LoadChangeSegment(name, value, feed);
+		break;
+	case StateKind::ChangeTable:
+		LoadChangeTable(name, value, feed);
+		break;
+	default:
+		return false;
+	}
+	feed.sequence = std::max(feed.sequence, index);
+	return true;
+}
+
 void CreateMetaTables(ReplicaCore &core) {
 	ApplySession session(core);
 	auto &connection = session.GetConnection();
@@ -336,10 +361,10 @@ Result<LoadedMeta> LoadMeta(duckdb::Connection &connection) {
 	}
 	LoadedMeta loaded;
 	LoadEntries(connection, loaded.state);
-	auto rows = QueryRows(connection, "SELECT kind, name, value FROM cp.__quack.state ORDER BY idx");
+	auto rows = QueryRows(connection, "SELECT kind, idx, name, value FROM cp.__quack.state ORDER BY idx");
 	for (auto &row : rows) {
-		LoadStateRow(StateKind(row[0].GetValue<uint8_t>()), duckdb::StringValue::Get(row[1]),
-		             duckdb::StringValue::Get(row[2]), loaded);
+		LoadStateRow(StateKind(row[0].GetValue<uint8_t>()), row[1].GetValue<uint64_t>(),
+		             duckdb::StringValue::Get(row[2]), duckdb::StringValue::Get(row[3]), loaded);
 	}
 	return loaded;
 }
@@ -377,7 +402,8 @@ void CompactMeta(ReplicaCore &core) {
 	          "DELETE FROM cp.__quack.state WHERE idx < (SELECT max(n.idx) FROM cp.__quack.state n WHERE n.kind = "
 	          "state.kind AND n.name = state.name)");
 	std::string ending;
-	for (auto kind : {StateKind::Stream, StateKind::Placement, StateKind::Prepared}) {
+	for (auto kind : {StateKind::Stream, StateKind::Placement, StateKind::Prepared, StateKind::ChangeFloor,
+	                  StateKind::ChangeSegment, StateKind::ChangeTable}) {
 		ending += (ending.empty() ? "" : ", ") + std::to_string(static_cast<int>(kind));
 	}
 	QueryRows(connection, "DELETE FROM cp.__quack.state WHERE kind IN (" + ending + ") AND value = ''::BLOB");

@@ -4,6 +4,7 @@
 //!   entries(group_id, idx, term, request_id, code, message, base)   one row per log entry; largest idx = applied
 //!   vector state(idx, kind, name, value)                             newest row per (kind, name) counts
 //!   stream_<id>_<n>(sequence, bytes)                          fragments of a large transaction that has not ended
+//!   changes_<group>_<n>                                       change_feed.hpp
 #pragma once
 
 #include "quack/catalog/apply_session.hpp"
@@ -36,7 +37,12 @@ enum class StateKind : uint8_t {
 	Placement = 10, //! by table; an empty value = the root group
 	Prepared = 11,  //! by group and transaction id; an empty value = it was released
 	Forgotten = 12, //! by group: OutcomeWindow::Forgotten
-	MultiraftSql = 13
+	MultiraftSql = 13,
+	//! Of the change feed (change_feed.hpp); their idx is ChangeFeed::sequence.
+	ChangeSetting = 14,
+	ChangeFloor = 15,   //! by group; an empty value = the feed is off
+	ChangeSegment = 16, //! by group and number; an empty value = it was dropped
+	ChangeTable = 17    //! by table; an empty value = it was dropped, or has another name
 };
 
 struct StateRow {
@@ -46,6 +52,9 @@ struct StateRow {
 	std::string value;
 };
 
+//! To any of these tables. Throws Rejected when it is missing.
+void AppendMetaRows(ApplySession &session, const ObjectName &name, size_t count,
+                    const std::function<std::vector<duckdb::Value>(size_t)> &row);
 void AppendEntryRows(ApplySession &session, const std::vector<EntryRow> &rows);
 void AppendStateRows(ApplySession &session, const std::vector<StateRow> &rows);
 
@@ -62,6 +71,10 @@ std::string TableChangeName(const TableInGroup &table);
 std::string PreparedName(raft::GroupId group, const node::TransactionId &id);
 std::string EncodePreparedPart(const node::PreparedPart &part);
 std::string EncodeSequenceUsers(const SequenceUsers &users);
+
+//! True when the row is about the change feed.
+bool LoadChangeRow(StateKind kind, raft::LogIndex index, const std::string &name, const std::string &value,
+                   ChangeFeed &feed);
 
 //! Creates the tables in a new file. Throws what DuckDB throws.
 void CreateMetaTables(ReplicaCore &core);

@@ -9,9 +9,11 @@
 #include <unordered_map>
 
 #include "duckdb.hpp"
+#include "quack/catalog/change_feed.hpp"
 #include "quack/catalog/fragments.hpp"
 #include "quack/catalog/outcome_window.hpp"
 #include "quack/catalog/placements.hpp"
+#include "quack/catalog/position_text.hpp"
 #include "quack/catalog/replicated_database.hpp"
 #include "quack/catalog/sync_watch.hpp"
 #include "quack/catalog/transaction_registry.hpp"
@@ -50,8 +52,6 @@ struct SequenceUsers {
 };
 
 using TableInGroup = std::pair<raft::GroupId, std::string>;
-//! The applied vector at one moment.
-using AppliedVector = std::map<raft::GroupId, raft::LogIndex>;
 
 //! The part of the replicated state that lives outside user tables. Owned by the apply thread; `lock` guards it only
 //! against readers. Persisted in `__quack` (meta_store.hpp) inside the transactions that change it.
@@ -71,6 +71,7 @@ struct ReplicatedState {
 	node::PreparedParts prepared;
 	//! quack_multiraft_sql_set_enabled.
 	bool is_multiraft_sql_enabled = false;
+	ChangeFeed changes;
 	//! Large transactions that have not ended.
 	std::map<StreamId, OpenStream> streams;
 };

@@ -34,6 +34,13 @@ std::vector<node::AppliedPosition> Values(const std::map<raft::GroupId, node::Ap
 	return values;
 }
 
+//! Ok when it is committed and applied here.
+Status ProposeOwn(ReplicaCore &core, const EffectWriter &effects, MonotonicNs deadline) {
+	auto header = core.OwnHeader();
+	header.request_id = NewRequestId(header.base_index);
+	return ProposeAndWait(core, {header.request_id}, MakeSharedBytes(effects.Finish(header)), deadline, {}).status;
+}
+
 //! Of the file system that watches this database's files.
 std::string WatchName(const ReplicaCore &core) {
 	return "quack-catalog-" + std::to_string(core.incarnation);
@@ -205,10 +212,31 @@ bool ReplicatedDatabase::IsMultiraftSqlEnabled() const {
 
 Status ReplicatedDatabase::SetMultiraftSql(bool is_enabled, MonotonicNs deadline) {
 	EffectWriter effects;
-	effects.AddSetting("multiraft_sql", is_enabled ? "on" : "off");
-	auto header = core->OwnHeader();
-	header.request_id = NewRequestId(header.base_index);
-	return ProposeAndWait(*core, {header.request_id}, MakeSharedBytes(effects.Finish(header)), deadline, {}).status;
+	effects.AddSetting(SETTING_MULTIRAFT_SQL, is_enabled ? "on" : "off");
+	return ProposeOwn(*core, effects, deadline);
+}
+
+Status ReplicatedDatabase::SetChangesRetention(uint64_t bytes, MonotonicNs deadline) {
+	EffectWriter effects;
+	effects.AddChangesRetention(bytes);
+	return ProposeOwn(*core, effects, deadline);
+}
+
+ChangeFeedStatus ReplicatedDatabase::ChangesStatus() const {
+	std::lock_guard<std::mutex> guard(core->state_lock);
+	ChangeFeedStatus status;
+	status.retention = core->state.changes.retention;
+	for (auto &position : *core->applied_vector) {
+		status.groups.push_back({position.first, core->state.placements.NameOf(position.first), 0, 0, position.second});
+	}
+	for (auto &row : status.groups) {
+		auto known = core->state.changes.groups.find(row.group);
+		if (known != core->state.changes.groups.end()) {
+			row.bytes = known->second.Bytes();
+			row.oldest = known->second.floor;
+		}
+	}
+	return status;
 }
 
 std::shared_ptr<const Placements> ReplicatedDatabase::GetPlacements() const {

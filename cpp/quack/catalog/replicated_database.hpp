@@ -203,6 +203,19 @@ struct ReplicaStatistics {
 	uint64_t open_stream_bytes = 0;
 };
 
+//! What is kept of the changes that were applied.
+struct ChangeFeedStatus {
+	struct Group {
+		raft::GroupId group = 0;
+		std::string name;
+		uint64_t bytes = 0;         //! kept
+		raft::LogIndex oldest = 0;  //! all changes of later entries are kept
+		raft::LogIndex applied = 0; //! here
+	};
+	uint64_t retention = 0; //! bytes per group; 0 = off
+	std::vector<Group> groups;
+};
+
 struct ReplicaCore;
 class Applier;
 class Placements;
@@ -265,6 +278,10 @@ public:
 	bool IsMultiraftSqlEnabled() const;
 	//! Ok when it is committed and applied here.
 	Status SetMultiraftSql(bool is_enabled, MonotonicNs deadline);
+	//! How much of the changes each group keeps (DESIGN.md, "Change feed"); 0 = nothing, and what was kept goes. Ok
+	//! when it is committed and applied here.
+	Status SetChangesRetention(uint64_t bytes, MonotonicNs deadline);
+	ChangeFeedStatus ChangesStatus() const;
 	//! Groups and where tables live, as of what is applied here; keys are ObjectName::Key().
 	std::shared_ptr<const Placements> GetPlacements() const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "quack/catalog/change_tee.hpp"
 #include "quack/catalog/meta_store.hpp"
 #include "quack/common/crc32c.hpp"
 
@@ -74,19 +75,23 @@ void StreamApplier::Locate() {
 	if (!ChangesRows(end)) {
 		return;
 	}
-	ForEachFrame([this](const DecodedEntry &frame) { EffectApplier(session, frame, &locators).Locate(row_ids); });
+	ForEachFrame(
+	    [this](const DecodedEntry &frame) { EffectApplier(session, frame, nullptr, &locators).Locate(row_ids); });
 	is_located = true;
 }
 
 void StreamApplier::Execute() {
 	ForEachFrame([this](const DecodedEntry &frame) {
-		EffectApplier effects(session, frame, &locators);
+		EffectApplier effects(session, frame, changes, &locators);
 		if (is_located) {
 			effects.Execute(row_ids);
 		} else {
 			effects.Execute();
 		}
 		rows += effects.Rows();
+		if (changes != nullptr) {
+			changes->Flush(session); // the frame ends here
+		}
 	});
 	EffectApplier sequences(session, end);
 	sequences.ExecuteSequences();

@@ -9,9 +9,9 @@ namespace catalog {
 
 class StreamApplier {
 public:
-	//! `end`: the entry that ends the stream `open`.
-	StreamApplier(ApplySession &session_p, const DecodedEntry &end_p, const OpenStream &open_p)
-	    : session(session_p), end(end_p), open(open_p), locators(session_p) {
+	//! `end`: the entry that ends the stream `open`. `changes`: told what was executed; null = nobody.
+	StreamApplier(ApplySession &session_p, const DecodedEntry &end_p, const OpenStream &open_p, ChangeTee *changes_p)
+	    : session(session_p), end(end_p), open(open_p), changes(changes_p), locators(session_p) {
 	}
 
 	//! As EffectApplier::Locate; keeps the row ids of all deleted and updated rows.
@@ -32,6 +32,7 @@ private:
 	ApplySession &session;
 	const DecodedEntry &end;
 	const OpenStream &open;
+	ChangeTee *const changes;
 	SharedLocators locators;
 	RowIdQueue row_ids;
 	bool is_located = false;

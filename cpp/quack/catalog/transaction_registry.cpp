@@ -163,6 +163,12 @@ bool TransactionRegistry::IsEmpty() {
 	return open_transactions.empty() && ending == 0;
 }
 
+std::shared_ptr<const AppliedVector> TransactionRegistry::SnapshotOf(duckdb::DuckTransaction &transaction) {
+	std::lock_guard<std::mutex> guard(lock);
+	auto found = open_transactions.find(&transaction);
+	return found == open_transactions.end() ? std::make_shared<AppliedVector>() : found->second.snapshot;
+}
+
 void TransactionRegistry::NoteRead(duckdb::DuckTransaction &transaction, const ObjectName &table) {
 	std::lock_guard<std::mutex> guard(lock);
 	auto found = open_transactions.find(&transaction);

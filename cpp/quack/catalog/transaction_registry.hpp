@@ -15,6 +15,7 @@
 #include "quack/common/status.hpp"
 #include "quack/catalog/effects.hpp"
 #include "quack/catalog/placement_request.hpp"
+#include "quack/catalog/position_text.hpp"
 #include "quack/raft/types.hpp"
 
 namespace quack {
@@ -30,7 +31,7 @@ struct OpenTransaction {
 	raft::LogIndex planned_version = 0;
 	raft::LogIndex snapshot_index = 0;
 	//! Applied before the snapshot was taken, in all groups.
-	std::shared_ptr<const std::map<raft::GroupId, raft::LogIndex>> snapshot;
+	std::shared_ptr<const AppliedVector> snapshot;
 	//! Tables that get another place at COMMIT, by key.
 	std::map<std::string, std::pair<ObjectName, PlacementRequest>> placed;
 	MonotonicNs opened_at = 0;
@@ -77,6 +78,8 @@ public:
 	void BeginEnding(duckdb::DuckTransaction &transaction);
 	void EndingDone();
 
+	//! What is applied in the transaction's snapshot, at least.
+	std::shared_ptr<const AppliedVector> SnapshotOf(duckdb::DuckTransaction &transaction);
 	void NoteRead(duckdb::DuckTransaction &transaction, const ObjectName &table);
 	void NoteWrite(duckdb::DuckTransaction &transaction, const ObjectName &table);
 	//! At its COMMIT the table gets another place; the last wish for a table counts.

@@ -1,62 +1,12 @@
 #include "quack/sql/commit_positions.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace quack {
 namespace sql {
 
-namespace {
-
-//! A whole decimal number at `offset`, moved behind it; false when there is none.
-bool TakeNumber(const std::string &text, size_t &offset, uint64_t &number) {
-	auto end = text.find_first_not_of("0123456789", offset);
-	end = end == std::string::npos ? text.size() : end;
-	if (end == offset || end - offset > 19) {
-		return false;
-	}
-	number = strtoull(text.c_str() + offset, nullptr, 10);
-	offset = end;
-	return true;
-}
-
-bool TakeLetter(const std::string &text, size_t &offset, char letter) {
-	if (offset >= text.size() || text[offset] != letter) {
-		return false;
-	}
-	offset++;
-	return true;
-}
-
-} // namespace
-
-std::string PositionsToText(const CommitPositions &positions) {
-	std::string text;
-	for (auto &position : positions) {
-		text += (text.empty() ? "" : ",") + std::to_string(position.first) + ":" + std::to_string(position.second);
-	}
-	return text;
-}
-
-Result<CommitPositions> PositionsFromText(const std::string &text) {
-	CommitPositions positions;
-	size_t offset = 0;
-	while (offset < text.size()) {
-		uint64_t group = 0;
-		uint64_t index = 0;
-		auto is_first = positions.empty();
-		if ((!is_first && !TakeLetter(text, offset, ',')) || !TakeNumber(text, offset, group) ||
-		    !TakeLetter(text, offset, ':') || !TakeNumber(text, offset, index)) {
-			return Status(ErrorCode::InvalidArgument,
-			              "expected positions like '1:120,4:7' (group:index), got '" + text.substr(0, 100) + "'");
-		}
-		positions[group] = index;
-	}
-	return positions;
-}
-
 void SeenPositions::Merge(const std::string &text) {
-	auto parsed = PositionsFromText(text);
+	auto parsed = catalog::PositionsFromText(text);
 	if (!parsed.IsOk()) {
 		return;
 	}
@@ -69,7 +19,7 @@ void SeenPositions::Merge(const std::string &text) {
 
 std::string SeenPositions::Text() const {
 	std::lock_guard<std::mutex> guard(lock);
-	return PositionsToText(positions);
+	return catalog::PositionsToText(positions);
 }
 
 } // namespace sql

@@ -1,21 +1,13 @@
-//! What a session has seen of the groups' logs, as it travels in headers: "1:120,4:7" (group:index, by group).
+//! What a session has seen of the groups' logs, as it travels in headers.
 #pragma once
 
-#include <map>
 #include <mutex>
 #include <string>
 
-#include "quack/common/status.hpp"
-#include "quack/raft/types.hpp"
+#include "quack/catalog/position_text.hpp"
 
 namespace quack {
 namespace sql {
-
-using CommitPositions = std::map<raft::GroupId, raft::LogIndex>;
-
-std::string PositionsToText(const CommitPositions &positions);
-//! InvalidArgument unless it is what PositionsToText prints. Empty text is an empty map.
-Result<CommitPositions> PositionsFromText(const std::string &text);
 
 //! The newest positions that any reply carried. Any thread.
 class SeenPositions {
@@ -27,7 +19,7 @@ public:
 
 private:
 	mutable std::mutex lock;
-	CommitPositions positions;
+	catalog::AppliedVector positions;
 };
 
 } // namespace sql

@@ -15,7 +15,8 @@ void RegisterNodeFunctions(duckdb::ExtensionLoader &loader);
 
 //! quack_raft_status([catalog]), quack_state_hash([catalog]), quack_peers([catalog]), quack_members([catalog]),
 //! quack_snapshot_transfers([catalog]), quack_connection_refusals([catalog]), quack_sessions([catalog]),
-//! quack_node_statistics([catalog]), quack_transaction_outcome(token).
+//! quack_node_statistics([catalog]), quack_changes_position([catalog]), quack_changes_status([catalog]),
+//! quack_transaction_outcome(token).
 void RegisterStatusFunctions(duckdb::ExtensionLoader &loader);
 
 //! quack_log_records(dir), quack_log_summary(dir), quack_log_groups(dir), quack_catalog_file(path): what lies in the

@@ -1,9 +1,6 @@
 #include "quack/sql/group_functions.hpp"
 
-#include "duckdb/common/exception/binder_exception.hpp"
 #include "duckdb/common/string_util.hpp"
-#include "duckdb/execution/expression_executor_state.hpp"
-#include "duckdb/function/scalar_function.hpp"
 #include "duckdb/main/attached_database.hpp"
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/config.hpp"
@@ -11,9 +8,8 @@
 #include "quack/catalog/placement_statements.hpp"
 #include "quack/catalog/placements.hpp"
 #include "quack/node/transaction_entry.hpp"
-#include "quack/sql/remote_catalog.hpp"
+#include "quack/sql/cluster_setting.hpp"
 #include "quack/sql/remote_catalog_entry.hpp"
-#include "quack/sql/sql_error.hpp"
 
 namespace quack {
 namespace sql {
@@ -21,9 +17,6 @@ namespace sql {
 namespace {
 
 using duckdb::Value;
-
-constexpr MonotonicNs SET_TIMEOUT = 10 * NS_PER_SECOND;
-constexpr const char *SET_ENABLED = "quack_multiraft_sql_set_enabled";
 
 //! Schema path and name of a table's key.
 std::pair<std::string, std::string> NamesOf(const std::string &key) {
@@ -64,37 +57,6 @@ Value MemberOf(const node::GroupStatus &group, const std::string &node_id, const
 	                      {"applied_index", applied},
 	                      {"connected", Value::BOOLEAN(is_connected)},
 	                      {"last_error", error.empty() ? Value(duckdb::LogicalType::VARCHAR) : Value(error)}});
-}
-
-void SetEnabled(duckdb::ClientContext &context, bool is_enabled, std::string catalog) {
-	auto is_own = catalog.empty() || catalog == catalog::CATALOG_NAME;
-	if (is_own && NodeRuntime::Find(*context.db)) {
-		auto status =
-		    NodeRuntime::Get(*context.db)->Replica().SetMultiraftSql(is_enabled, SystemClock().Now() + SET_TIMEOUT);
-		if (!status.IsOk()) {
-			ThrowCoded(status);
-		}
-		return;
-	}
-	catalog = catalog.empty() ? OnlyRemoteCatalog(context, SET_ENABLED) : catalog;
-	RemoteRows remote;
-	auto sql = std::string("SELECT ") + SET_ENABLED + "(" + (is_enabled ? "true" : "false") + ")";
-	if (catalog.empty() || !RunOnRemote(context, catalog, sql, remote)) {
-		throw duckdb::BinderException("%s: this process is no node, and no cluster is attached%s", SET_ENABLED,
-		                              catalog.empty() ? std::string() : " as '" + catalog + "'");
-	}
-}
-
-void RunSetEnabled(duckdb::DataChunk &input, duckdb::ExpressionState &state, duckdb::Vector &result) {
-	for (duckdb::idx_t row = 0; row < input.size(); row++) {
-		auto value = input.GetValue(0, row);
-		if (value.IsNull()) {
-			throw duckdb::InvalidInputException("%s: expected true or false, got NULL", SET_ENABLED);
-		}
-		auto catalog = input.ColumnCount() > 1 ? input.GetValue(1, row).ToString() : std::string();
-		SetEnabled(state.GetContext(), duckdb::BooleanValue::Get(value), catalog);
-		result.SetValue(row, value);
-	}
 }
 
 bool PlaceRemotely(duckdb::ClientContext &context, const std::string &catalog,
@@ -182,19 +144,14 @@ GroupRows MultiraftContractRows(NodeRuntime &runtime) {
 }
 
 void RegisterGroupFunctions(duckdb::ExtensionLoader &loader) {
-	duckdb::ScalarFunctionSet set {duckdb::Identifier(SET_ENABLED)};
-	for (auto with_catalog : {false, true}) {
-		duckdb::vector<duckdb::LogicalType> arguments {duckdb::LogicalType::BOOLEAN};
-		if (with_catalog) {
-			arguments.push_back(duckdb::LogicalType::VARCHAR);
-		}
-		duckdb::ScalarFunction function(arguments, duckdb::LogicalType::BOOLEAN, RunSetEnabled);
-		function.SetVolatile();
-		function.SetFallible();
-		function.SetNullHandling(duckdb::FunctionNullHandling::SPECIAL_HANDLING);
-		set.AddFunction(function);
-	}
-	loader.RegisterFunction(set);
+	ClusterSetting setting;
+	setting.function = "quack_multiraft_sql_set_enabled";
+	setting.types = {duckdb::LogicalType::BOOLEAN};
+	setting.expected = "true or false";
+	setting.set = [](catalog::ReplicatedDatabase &replica, const Value &value, MonotonicNs deadline) {
+		return replica.SetMultiraftSql(duckdb::BooleanValue::Get(value), deadline);
+	};
+	RegisterClusterSetting(loader, setting);
 	catalog::RegisterPlacementStatements(duckdb::DBConfig::GetConfig(loader.GetDatabaseInstance()), PlaceRemotely);
 }
 

@@ -12,6 +12,7 @@
 #include "duckdb.hpp"
 #include "duckdb/common/error_data.hpp"
 #include "duckdb/common/optional_idx.hpp"
+#include "quack/catalog/coded_error.hpp"
 #include "quack/common/bytes.hpp"
 
 namespace quack {
@@ -52,7 +53,7 @@ constexpr const char *HEADER_REQUEST_ID = "X-Quack-Request-Id";
 constexpr const char *HEADER_CONSISTENCY = "X-Quack-Consistency";
 //! Request: milliseconds left for the whole statement, retries included.
 constexpr const char *HEADER_DEADLINE_MS = "X-Quack-Deadline-Ms";
-//! Request: the caller has seen these positions (commit_positions.hpp); a 'session' read waits for them. Carries a
+//! Request: the caller has seen these positions (catalog/position_text.hpp); a 'session' read waits for them. Carries a
 //! session across nodes.
 constexpr const char *HEADER_MIN_POSITIONS = "X-Quack-Min-Positions";
 //! Responses: version of the catalog, positions that the answer reflects (after a write: includes it), the base of a
@@ -66,8 +67,7 @@ constexpr const char *HEADER_VOTERS = "X-Quack-Voters";
 constexpr const char *HEADER_CLUSTER_ID = "X-Quack-Cluster-Id";
 constexpr const char *HEADER_NODE_ID = "X-Quack-Node-Id";
 
-//! Key of the stable error code in ErrorResponse::extra_info; values are ErrorCodeName() texts, e.g. "conflict".
-constexpr const char *EXTRA_INFO_CODE = "quack_code";
+using catalog::EXTRA_INFO_CODE;
 //! Transaction token that goes with code "outcome_unknown".
 constexpr const char *EXTRA_INFO_TOKEN = "quack_transaction_token";
 //! With the code `overloaded`: milliseconds after which the request may be worth sending again.

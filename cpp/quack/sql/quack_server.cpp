@@ -184,11 +184,11 @@ void QuackServer::AddClusterHeaders(HttpServerReply &reply) const {
 	reply.headers.emplace(HEADER_VOTERS, voters);
 	if (context.replica != nullptr) {
 		reply.headers.emplace(HEADER_CATALOG_VERSION, std::to_string(context.replica->CatalogVersion()));
-		CommitPositions positions;
+		catalog::AppliedVector positions;
 		for (auto &position : context.replica->Applied()) {
 			positions[position.group] = position.index;
 		}
-		reply.headers.emplace(HEADER_POSITIONS, PositionsToText(positions));
+		reply.headers.emplace(HEADER_POSITIONS, catalog::PositionsToText(positions));
 		reply.headers.emplace(HEADER_REQUEST_BASE, std::to_string(context.replica->RequestBaseNow()));
 	}
 	if (context.engine != nullptr) {
@@ -378,7 +378,7 @@ StatementOptions QuackServer::OptionsOf(const HttpServerRequest &request) const 
 	options.consistency = request.header(HEADER_CONSISTENCY);
 	options.describe_only = request.header(HEADER_DESCRIBE) == "1";
 	options.is_repeat = request.header(HEADER_REPEAT) == "1";
-	auto floor = PositionsFromText(request.header(HEADER_MIN_POSITIONS));
+	auto floor = catalog::PositionsFromText(request.header(HEADER_MIN_POSITIONS));
 	if (!floor.IsOk()) {
 		throw InvalidInputException("%s: %s", HEADER_MIN_POSITIONS, floor.GetStatus().Message());
 	}

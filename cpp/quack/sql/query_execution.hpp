@@ -34,10 +34,10 @@ struct ResultLimits {
 
 //! What the client asked for beside the SQL text, from HTTP headers.
 struct StatementOptions {
-	std::string request_id;        //! 32 hex digits or empty
-	std::string consistency;       //! eventual, session, linearizable or empty
-	CommitPositions min_positions; //! a session read sees at least these
-	MonotonicNs deadline = 0;      //! absolute; 0 = none
+	std::string request_id;               //! 32 hex digits or empty
+	std::string consistency;              //! eventual, session, linearizable or empty
+	catalog::AppliedVector min_positions; //! a session read sees at least these
+	MonotonicNs deadline = 0;             //! absolute; 0 = none
 	bool describe_only = false;
 	bool is_repeat = false; //! the client does not know what became of an earlier one with this request id
 };

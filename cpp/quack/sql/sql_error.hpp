@@ -6,14 +6,15 @@
 
 #include "duckdb.hpp"
 #include "duckdb/common/error_data.hpp"
+#include "quack/catalog/coded_error.hpp"
 #include "quack/common/status.hpp"
 #include "quack/sql/quack_message.hpp"
 
 namespace quack {
 namespace sql {
 
-//! The DuckDB exception type under which a code is shown.
-duckdb::ExceptionType ExceptionTypeOf(ErrorCode code);
+using catalog::ExceptionTypeOf;
+using catalog::ThrowCoded;
 
 //! One row of the documented table (python/quack/ERRORS.md, quack_error_codes()).
 struct ErrorClass {
@@ -28,9 +29,6 @@ const std::vector<ErrorClass> &ErrorClasses();
 
 //! An answer for a failure below DuckDB; carries {"quack_code": ErrorCodeName(code)}.
 ErrorResponse CodedError(const Status &status);
-
-//! The same as an exception.
-[[noreturn]] void ThrowCoded(const Status &status);
 
 //! Overloaded, with the time after which it may be worth trying again.
 [[noreturn]] void ThrowOverloaded(const Status &status, uint64_t retry_after_ms);

@@ -8,6 +8,7 @@
 #include "duckdb/common/exception/binder_exception.hpp"
 #include "duckdb/function/function_set.hpp"
 #include "duckdb/function/table_function.hpp"
+#include "quack/catalog/position_text.hpp"
 #include "quack/sql/group_functions.hpp"
 #include "quack/sql/node_runtime.hpp"
 #include "quack/sql/remote_catalog.hpp"
@@ -545,6 +546,39 @@ StatusFunction MultiraftContractFunction() {
 	return function;
 }
 
+StatusFunction ChangesPositionFunction() {
+	StatusFunction function;
+	function.name = "quack_changes_position";
+	function.columns = {{"position", LogicalType::VARCHAR}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		catalog::AppliedVector applied;
+		for (auto &group : runtime.Replica().ChangesStatus().groups) {
+			applied[group.group] = group.applied;
+		}
+		return Rows {{Text(catalog::PositionsToText(applied))}};
+	};
+	return function;
+}
+
+StatusFunction ChangesStatusFunction() {
+	StatusFunction function;
+	function.name = "quack_changes_status";
+	function.columns = {{"group_id", LogicalType::UBIGINT},        {"group", LogicalType::VARCHAR},
+	                    {"retention_bytes", LogicalType::UBIGINT}, {"kept_bytes", LogicalType::UBIGINT},
+	                    {"oldest_index", LogicalType::UBIGINT},    {"applied_index", LogicalType::UBIGINT}};
+	function.rows = [](NodeRuntime &runtime, const duckdb::vector<Value> &) {
+		auto status = runtime.Replica().ChangesStatus();
+		Rows rows;
+		for (auto &group : status.groups) {
+			rows.push_back({Unsigned(group.group), Text(group.name), Unsigned(status.retention), Unsigned(group.bytes),
+			                status.retention == 0 ? Value(LogicalType::UBIGINT) : Unsigned(group.oldest),
+			                Unsigned(group.applied)});
+		}
+		return rows;
+	};
+	return function;
+}
+
 duckdb::unique_ptr<duckdb::FunctionData> BindStatus(duckdb::ClientContext &context,
                                                     duckdb::TableFunctionBindInput &input,
                                                     duckdb::vector<LogicalType> &return_types,
@@ -644,7 +678,7 @@ void RegisterStatusFunctions(duckdb::ExtensionLoader &loader) {
 	     {RaftStatusFunction(), StateHashFunction(), ChecksumsFunction(), PeersFunction(), SnapshotTransfersFunction(),
 	      MembersFunction(), RefusalsFunction(), SessionsFunction(), StatisticsFunction(), ErrorCodesFunction(),
 	      TransactionOutcomeFunction(), OpenTransactionsFunction(), TableGroupsFunction(), GroupStatusFunction(),
-	      MultiraftContractFunction()}) {
+	      MultiraftContractFunction(), ChangesPositionFunction(), ChangesStatusFunction()}) {
 		Register(loader, function);
 	}
 }

@@ -217,8 +217,8 @@ def test_a_mark_has_a_format_version_of_its_own(tmp_path: Path) -> None:
     ("payload", "reason"),
     [
         (
-            "0600" + "00" * 80,
-            "format version 6, this node understands versions 1 to 5; upgrade the node",
+            "0700" + "00" * 80,
+            "format version 7, this node understands versions 1 to 6; upgrade the node",
         ),
         ("0000" + "00" * 80, "format version 0"),
         ("01", "log entry"),

@@ -8,6 +8,7 @@
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/config.hpp"
 #include "duckdb/main/extension/extension_loader.hpp"
+#include "quack/catalog/change_functions.hpp"
 #include "quack/catalog/placement_statements.hpp"
 #include "quack/catalog/placements.hpp"
 #include "quack/catalog/effects.hpp"
@@ -298,12 +299,30 @@ std::string GroupsText(Replica &replica) {
 	return text;
 }
 
+//! retention, then per group: group|bytes|oldest|applied
+std::string ChangesText(Replica &replica) {
+	auto status = replica.database->ChangesStatus();
+	auto text = std::to_string(status.retention) + "\n";
+	for (auto &group : status.groups) {
+		text += std::to_string(group.group) + "|" + std::to_string(group.bytes) + "|" + std::to_string(group.oldest) +
+		        "|" + std::to_string(group.applied) + "\n";
+	}
+	return text;
+}
+
 //! Empty when the command is another one.
 std::optional<std::string> RunOnGroups(Replica &replica, const Arguments &arguments) {
 	auto &command = arguments[0];
 	if (command == "multiraft") {
 		return Check(
 		    replica.database->SetMultiraftSql(At(arguments, 1) == "on", SystemClock().Now() + 10 * NS_PER_SECOND));
+	}
+	if (command == "retention") {
+		auto bytes = std::strtoull(At(arguments, 1).c_str(), nullptr, 10);
+		return Check(replica.database->SetChangesRetention(bytes, SystemClock().Now() + 10 * NS_PER_SECOND));
+	}
+	if (command == "changes") {
+		return ChangesText(replica);
 	}
 	if (command == "hold_back") {
 		std::set<raft::GroupId> groups;
@@ -442,6 +461,7 @@ void TestFunction(duckdb::DataChunk &input, duckdb::ExpressionState &state, duck
 void Load(duckdb::ExtensionLoader &loader) {
 	RegisterReplicaStorage(duckdb::DBConfig::GetConfig(loader.GetDatabaseInstance()));
 	RegisterPlacementStatements(duckdb::DBConfig::GetConfig(loader.GetDatabaseInstance()), {});
+	RegisterChangeFunctions(loader, {});
 	duckdb::ScalarFunction function("quack_test", {duckdb::LogicalType::VARCHAR}, duckdb::LogicalType::VARCHAR,
 	                                TestFunction);
 	function.SetVolatile();

@@ -1,0 +1,277 @@
+#include "quack/catalog/change_tee.hpp"
+
+#include <algorithm>
+
+#include "duckdb/catalog/catalog_entry/duck_table_entry.hpp"
+#include "quack/catalog/chunk_codec.hpp"
+#include "quack/catalog/effect_apply.hpp"
+#include "quack/catalog/query_rows.hpp"
+#include "quack/catalog/row_image.hpp"
+
+namespace quack {
+namespace catalog {
+namespace {
+
+ChangeKind KindOf(EffectKind kind) {
+	return kind == EffectKind::InsertRows   ? ChangeKind::Insert
+	       : kind == EffectKind::DeleteRows ? ChangeKind::Delete
+	                                        : ChangeKind::Update;
+}
+
+std::string EncodeColumns(const std::vector<uint32_t> &columns) {
+	std::string out;
+	ByteWriter writer(out);
+	for (auto column : columns) {
+		writer.PutU32(column);
+	}
+	return out;
+}
+
+duckdb::Value Blob(ByteView bytes) {
+	return duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(bytes.data()), bytes.size());
+}
+
+} // namespace
+
+ChangeTee *ChangeTee::Begin(const node::CommittedEntry &committed, const EntryHeader &header) {
+	if (!feed.Takes(committed.group, committed.entry.index, header.planned_version)) {
+		return nullptr;
+	}
+	group = committed.group;
+	index = committed.entry.index;
+	request = header.request_id;
+	ordinal = 0;
+	return this;
+}
+
+//! An entry lies in one segment as a whole.
+ChangeSegment &ChangeTee::Segment() {
+	auto &known = feed.groups[group];
+	auto is_full = known.segments.empty() || known.segments.rbegin()->second.bytes >= CHANGE_SEGMENT_BYTES;
+	if (is_full && (known.segments.empty() || known.segments.rbegin()->second.last != index)) {
+		auto number = known.segments.empty() ? 1 : known.segments.rbegin()->first + 1;
+		known.segments[number].last = index;
+		known.definitions.clear();
+		created.push_back(ChangeTableName(group, number));
+	}
+	auto &newest = *known.segments.rbegin();
+	newest.second.last = index;
+	changed_segments.insert({group, newest.first});
+	if (ordinal == 0) {
+		feed.sequence++;
+		ordinal = 1;
+	}
+	return newest.second;
+}
+
+void ChangeTee::OpenSegment(ApplySession &session) {
+	Segment();
+	Flush(session);
+}
+
+const std::string &ChangeTee::DefinitionHash(ApplySession &session, const ObjectName &table) {
+	auto key = table.Key();
+	auto found = definitions.find(key);
+	if (found == definitions.end()) {
+		auto encoded = EncodeDefinition(DefinitionOf(*session.Table(table).entry));
+		found = definitions.emplace(key, std::make_pair(HashBytes(encoded).ToString(), std::move(encoded))).first;
+	}
+	auto &hash = found->second.first;
+	auto &known = feed.groups[group];
+	if (known.definitions.insert(hash).second) {
+		Batch batch;
+		batch.table = ChangeTableName(group, known.segments.rbegin()->first);
+		batch.index = index;
+		batch.definition = hash;
+		batch.encoded = found->second.second;
+		pending.push_back(std::move(batch));
+	}
+	return hash;
+}
+
+void ChangeTee::AddRows(ApplySession &session, const Effect &effect) {
+	if (effect.batches.empty()) {
+		return;
+	}
+	auto &segment = Segment();
+	auto &hash = DefinitionHash(session, effect.object);
+	auto table_id = feed.TableId(effect.object.Key());
+	auto updated = EncodeColumns(effect.columns);
+	for (auto &rows : effect.batches) {
+		Batch batch;
+		batch.table = ChangeTableName(group, feed.groups[group].segments.rbegin()->first);
+		batch.index = index;
+		batch.sequence = feed.sequence;
+		batch.ordinal = ordinal++;
+		batch.kind = KindOf(effect.kind);
+		batch.table_id = table_id;
+		batch.definition = hash;
+		batch.row_count = RowCountOf(effect.kind == EffectKind::InsertRows ? rows.new_rows : rows.old_rows);
+		batch.bytes = CHANGE_BATCH_BYTES + rows.old_rows.size() + rows.new_rows.size();
+		batch.request = request;
+		batch.updated = updated;
+		batch.old_rows = rows.old_rows;
+		batch.new_rows = rows.new_rows;
+		segment.bytes += batch.bytes;
+		pending.push_back(std::move(batch));
+	}
+}
+
+//! A table is named by where it was created; the name moves with it.
+void ChangeTee::AddDdl(ApplySession &session, const Effect &effect) {
+	definitions.clear();
+	if (effect.catalog_type != uint8_t(duckdb::CatalogType::TABLE_ENTRY)) {
+		return;
+	}
+	auto key = effect.object.Key();
+	if (effect.action == DdlAction::Create) {
+		feed.tables[key] = std::to_string(index) + ":" + key;
+	} else if (effect.action == DdlAction::Drop) {
+		feed.tables.erase(key);
+	} else {
+		auto to = RenamedTo(session.Context(), effect);
+		if (!to) {
+			return;
+		}
+		auto name = effect.object;
+		name.name = *to;
+		feed.tables[name.Key()] = feed.TableId(key);
+		feed.tables.erase(key);
+		changed_tables.insert(name.Key());
+	}
+	changed_tables.insert(key);
+}
+
+void ChangeTee::Flush(ApplySession &session) {
+	if (!created.empty()) {
+		session.ForgetTables();
+		for (auto &name : created) {
+			QueryRows(session.GetConnection(), "CREATE TABLE cp.__quack." + name +
+			                                       "(idx UBIGINT, sequence UBIGINT, ordinal UINTEGER, kind UTINYINT, "
+			                                       "table_id VARCHAR, definition VARCHAR, row_count UBIGINT, "
+			                                       "bytes UBIGINT, request_id BLOB, columns BLOB, old_rows BLOB, "
+			                                       "new_rows BLOB)");
+		}
+		created.clear();
+	}
+	std::map<std::string, std::vector<const Batch *>> by_table;
+	for (auto &batch : pending) {
+		by_table[batch.table].push_back(&batch);
+	}
+	for (auto &table : by_table) {
+		AppendMetaRows(session, {{META_SCHEMA}, table.first}, table.second.size(), [&](size_t i) {
+			auto &batch = *table.second[i];
+			return std::vector<duckdb::Value> {duckdb::Value::UBIGINT(batch.index),
+			                                   duckdb::Value::UBIGINT(batch.sequence),
+			                                   duckdb::Value::UINTEGER(batch.ordinal),
+			                                   duckdb::Value::UTINYINT(uint8_t(batch.kind)),
+			                                   duckdb::Value(batch.table_id),
+			                                   duckdb::Value(batch.definition),
+			                                   duckdb::Value::UBIGINT(batch.row_count),
+			                                   duckdb::Value::UBIGINT(batch.bytes),
+			                                   duckdb::Value::BLOB(batch.request.data(), batch.request.size()),
+			                                   Blob(batch.updated),
+			                                   Blob(batch.old_rows),
+			                                   Blob(batch.kind == ChangeKind::Definition ? ByteView(batch.encoded)
+			                                                                             : batch.new_rows)};
+		});
+	}
+	pending.clear();
+}
+
+void ChangeTee::Skip(const node::CommittedEntry &committed) {
+	if (feed.IsOn()) {
+		feed.groups[committed.group].floor = committed.entry.index;
+		changed_floors.insert(committed.group);
+	}
+}
+
+void ChangeTee::SetRetention(uint64_t bytes, raft::LogIndex setting_index, const AppliedVector &last_changes) {
+	auto was_on = feed.IsOn();
+	feed.retention = bytes;
+	is_setting_changed = true;
+	if (bytes != 0) {
+		if (!was_on) {
+			feed.since = setting_index;
+			for (auto &change : last_changes) {
+				feed.groups[change.first].floor = change.second;
+				changed_floors.insert(change.first);
+			}
+			feed.groups[raft::ROOT_GROUP].floor = setting_index;
+			changed_floors.insert(raft::ROOT_GROUP);
+		}
+		return;
+	}
+	feed.since = 0;
+	for (auto &known : feed.groups) {
+		changed_floors.insert(known.first);
+		for (auto &segment : known.second.segments) {
+			changed_segments.insert({known.first, segment.first});
+			dropped.insert(ChangeTableName(known.first, segment.first));
+		}
+	}
+	for (auto &table : feed.tables) {
+		changed_tables.insert(table.first);
+	}
+	feed.groups.clear();
+	feed.tables.clear();
+}
+
+//! The newest segment stays, so the last entry is always whole.
+void ChangeTee::Prune() {
+	for (auto &known : feed.groups) {
+		auto &segments = known.second.segments;
+		auto kept = known.second.Bytes();
+		while (segments.size() > 1 && kept - segments.begin()->second.bytes >= feed.retention) {
+			auto oldest = segments.begin();
+			kept -= oldest->second.bytes;
+			known.second.floor = std::max(known.second.floor, oldest->second.last);
+			changed_floors.insert(known.first);
+			changed_segments.insert({known.first, oldest->first});
+			dropped.insert(ChangeTableName(known.first, oldest->first));
+			segments.erase(oldest);
+		}
+	}
+}
+
+void ChangeTee::DropTables(ApplySession &session) {
+	if (dropped.empty()) {
+		return;
+	}
+	session.ForgetTables();
+	for (auto &name : dropped) {
+		QueryRows(session.GetConnection(), "DROP TABLE cp.__quack." + name);
+	}
+}
+
+void ChangeTee::Finish(ApplySession &session, std::vector<StateRow> &rows) {
+	Flush(session);
+	Prune();
+	DropTables(session);
+	if (!is_setting_changed && changed_floors.empty() && changed_segments.empty() && changed_tables.empty()) {
+		return;
+	}
+	feed.sequence++;
+	if (is_setting_changed) {
+		rows.push_back({feed.sequence, StateKind::ChangeSetting, "", EncodeChangeSetting(feed)});
+	}
+	for (auto changed : changed_floors) {
+		auto known = feed.groups.find(changed);
+		rows.push_back({feed.sequence, StateKind::ChangeFloor, EncodeIndex(changed),
+		                known == feed.groups.end() ? std::string() : EncodeIndex(known->second.floor)});
+	}
+	for (auto &changed : changed_segments) {
+		auto known = feed.groups.find(changed.first);
+		auto is_kept = known != feed.groups.end() && known->second.segments.count(changed.second) != 0;
+		rows.push_back({feed.sequence, StateKind::ChangeSegment, ChangeSegmentName(changed.first, changed.second),
+		                is_kept ? EncodeChangeSegment(known->second.segments.at(changed.second)) : std::string()});
+	}
+	for (auto &key : changed_tables) {
+		auto known = feed.tables.find(key);
+		rows.push_back(
+		    {feed.sequence, StateKind::ChangeTable, key, known == feed.tables.end() ? std::string() : known->second});
+	}
+}
+
+} // namespace catalog
+} // namespace quack
