@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -13,7 +14,10 @@ import pytest
 
 import quack
 from probes import query, tails, wait_until
+from quack import changes
 from quack.cluster.local import LocalCluster, LocalNode
+from quack.cluster.target import Target
+from quack.errors import NotFoundError
 
 pytestmark = pytest.mark.cluster
 
@@ -130,6 +134,97 @@ def test_errors_have_codes(fed: LocalCluster, session: duckdb.DuckDBPyConnection
         with pytest.raises(duckdb.Error) as caught:
             session.execute(f"FROM quack_changes('cp', {arguments})").fetchall()
         assert quack.errors.code_of(caught.value) == code, str(caught.value)
+
+
+@pytest.fixture
+def target(fed: LocalCluster) -> Target:
+    """All nodes, as the package's commands reach them."""
+    hosts = ",".join(node.endpoint for node in fed.nodes)
+    return Target(hosts, fed.token, fed.folder / "ca" / "ca.pem")
+
+
+def test_a_follower_goes_on_at_another_node(
+    fed: LocalCluster, session: duckdb.DuckDBPyConnection, target: Target
+) -> None:
+    """The node that it reads from is killed while others write; it sees every commit once, in order."""
+    session.execute("CREATE TABLE cp.followed (i INTEGER)")
+    batches = changes.follow(target, "followed", "latest", wait_s=60, rows=3)
+    start = next(batches).position
+    writes = 40
+
+    def write() -> None:
+        with fed.connect(fed.nodes[1]) as writer:
+            for i in range(writes):
+                writer.execute("INSERT INTO cp.followed VALUES (?), (?)", [2 * i, 2 * i + 1])
+
+    thread = threading.Thread(target=write, daemon=True)
+    thread.start()
+    seen: list[int] = []
+    victim = fed.nodes[0]
+    for batch in batches:
+        seen += [change.row["i"] for change in batch.changes]
+        if len(seen) >= 10 and victim.running():
+            victim.kill()
+        if len(seen) >= 2 * writes:
+            break
+    thread.join(timeout=60)
+    victim.start()
+    fed.wait_leader()
+    assert seen == list(range(2 * writes))
+    again = [
+        change.row["i"]
+        for batch in changes.follow(target, "followed", start)
+        for change in batch.changes
+    ]
+    assert again == seen
+
+
+def test_the_command_prints_changes_and_goes_on_behind_a_position(
+    fed: LocalCluster, session: duckdb.DuckDBPyConnection
+) -> None:
+    session.execute("CREATE SCHEMA cp.app")
+    session.execute("CREATE TABLE cp.app.printed (i INTEGER, day DATE, raw BLOB)")
+    session.execute("INSERT INTO cp.app.printed VALUES (1, DATE '2026-01-02', 'ab'::BLOB)")
+
+    def run(*arguments: str) -> list[str]:
+        command = [sys.executable, "-m", "quack", "changes", "app.printed", *arguments]
+        done = subprocess.run(
+            [*command, "--config", str(fed.nodes[0].config_file)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.stdout.splitlines() if done.returncode == 0 else [done.stderr]
+
+    change, last = (json.loads(line) for line in run("--json"))
+    assert change["change"] == "insert"
+    assert change["row"] == {"i": 1, "day": "2026-01-02", "raw": "6162"}
+    position = json.dumps(last["position"])
+    session.execute("UPDATE cp.app.printed SET i = 2")
+    lines = run("--from", position)
+    assert [line.split()[1] for line in lines] == ["update_preimage", "update_postimage"]
+    assert "i=2, day=2026-01-02" in lines[1]
+    assert "neither earliest, latest, nor a position" in run("--from", "yesterday")[0]
+    other = json.dumps({**last["position"], "cluster_id": "another"})
+    assert "means nothing" in run("--from", other)[0]
+
+
+def test_an_overrun_is_told(
+    fed: LocalCluster, session: duckdb.DuckDBPyConnection, target: Target
+) -> None:
+    session.execute("CREATE TABLE cp.overrun (i INTEGER, v VARCHAR)")
+    start = next(changes.follow(target, "overrun", "latest")).position
+    session.execute("SELECT quack_changes_set_retention('1MB')")
+    for i in range(4):
+        session.execute("INSERT INTO cp.overrun SELECT ?, repeat('x', 6000000)", [i])
+    with pytest.raises(NotFoundError, match="quack_changes_set_retention"):
+        list(changes.follow(target, "overrun", start))
+    kept = [
+        change.row["i"] for batch in changes.follow(target, "overrun") for change in batch.changes
+    ]
+    assert kept == [3]
+    session.execute("SELECT quack_changes_set_retention('64MB')")
 
 
 def test_groups_change_while_a_node_dies(
