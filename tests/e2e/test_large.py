@@ -113,11 +113,17 @@ def test_explicit_transaction_with_ddl(large: LocalCluster) -> None:
     assert_equal(large)
 
 
-def test_the_leader_is_killed_between_fragments(large: LocalCluster) -> None:
+SHARDS = "WITH (quack_shard_key = 'id', quack_initial_groups = 4)"
+
+
+@pytest.mark.parametrize("placement", ["", SHARDS], ids=["one group", "shards"])
+def test_the_leader_is_killed_between_fragments(large: LocalCluster, placement: str) -> None:
     """Nothing of the transaction is half there; it commits under its request id, or is swept and told."""
     session = connect(large)
-    session.execute("CREATE TABLE cp.killed (id BIGINT, text VARCHAR)")
-    session.execute("CREATE TABLE cp.small (i BIGINT)")
+    session.execute("SELECT quack_multiraft_sql_set_enabled(true)")
+    session.execute("DROP TABLE IF EXISTS cp.killed")
+    session.execute(f"CREATE TABLE cp.killed (id BIGINT, text VARCHAR) {placement}")
+    session.execute("CREATE TABLE IF NOT EXISTS cp.small (i BIGINT)")
     outcome: list[str] = []
 
     def insert() -> None:

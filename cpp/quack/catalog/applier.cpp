@@ -327,8 +327,8 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 	auto rejection = rejections.find(position);
 	node::LockSet locks;
 	AddTableLocksOf(entry.effects, locks);
-	outcome.status =
-	    rejection != rejections.end() ? rejection->second : CheckEntry(session, committed, entry, locks, staged);
+	outcome.status = rejection != rejections.end() ? rejection->second
+	                                               : CheckEntry(session, committed, entry, nullptr, locks, staged);
 	if (outcome.status.IsOk() && entry.effects.empty()) {
 		// ReplicatedDatabase::ResolveOutcome: whoever waits for this request will hear that it never comes.
 		outcome.status = Status(ErrorCode::Cancelled, "the transaction was given up: its outcome was asked for before "
@@ -341,30 +341,13 @@ void Applier::ApplyNormal(ApplySession &session, const node::CommittedEntry &com
 		if (auto *open = FindStream(stream, staged)) {
 			EndStream(session, *open, committed.entry.index, staged);
 		}
-	} else if (outcome.status.IsOk() && entry.effects.front().kind == EffectKind::FragmentsEnd) {
-		auto end = Decoded(DecodeFragmentsEnd(entry.effects.front().content));
-		auto *open = FindStream(end.stream, staged);
-		outcome.status = open == nullptr ? StreamIsGone() : open->Check(end);
-		if (outcome.status.IsOk()) {
-			auto *changes = BeginChanges(committed, entry.header, staged);
-			auto space = ReserveForRows(core, changes == nullptr ? end.plain_bytes : 2 * end.plain_bytes);
-			if (!space.IsOk()) {
-				throw space;
-			}
-			if (changes != nullptr) {
-				changes->OpenSegment(session);
-			}
-			StreamApplier effects(session, entry, *open, changes);
-			Execute(effects, committed, entry, position, staged, outcome);
-		}
+	} else if (outcome.status.IsOk() && entry.EndsStream()) {
+		ExecuteStream(session, committed, entry, position, staged, outcome);
 	} else if (outcome.status.IsOk()) {
 		EffectApplier effects(session, entry, BeginChanges(committed, entry.header, staged));
 		Execute(effects, committed, entry, position, staged, outcome);
 	}
-	// The request is decided: whatever else was on its way for it is of no use.
-	for (auto &open : StreamsOf(id, staged)) {
-		EndStream(session, open, committed.entry.index, staged);
-	}
+	EndStreams(session, committed, id, staged);
 	Conclude(committed, entry.header, std::move(outcome), staged);
 	staged.bytes += entry.body.size();
 }
@@ -487,6 +470,35 @@ void Applier::ApplyFragment(ApplySession &session, const node::CommittedEntry &c
 	    {committed.entry.index, StateKind::Stream, EncodeStreamId(open.stream), EncodeOpenStream(open)});
 	staged.streams[open.stream] = open;
 	staged.bytes += fragment.bytes.size();
+}
+
+//! `entry` ends it.
+void Applier::ExecuteStream(ApplySession &session, const node::CommittedEntry &committed, const DecodedEntry &entry,
+                            size_t position, Staged &staged, CommitOutcome &outcome) {
+	auto end = Decoded(DecodeFragmentsEnd(entry.effects.front().content));
+	auto *open = FindStream(end.stream, staged);
+	outcome.status = open == nullptr ? StreamIsGone() : open->Check(end);
+	if (!outcome.status.IsOk()) {
+		return;
+	}
+	auto *changes = BeginChanges(committed, entry.header, staged);
+	auto space = ReserveForRows(core, changes == nullptr ? end.plain_bytes : 2 * end.plain_bytes);
+	if (!space.IsOk()) {
+		throw space;
+	}
+	if (changes != nullptr) {
+		changes->OpenSegment(session);
+	}
+	StreamApplier effects(session, entry, *open, changes);
+	Execute(effects, committed, entry, position, staged, outcome);
+}
+
+//! The request is decided: whatever else was on its way for it is of no use.
+void Applier::EndStreams(ApplySession &session, const node::CommittedEntry &committed, const RequestId &id,
+                         Staged &staged) {
+	for (auto &open : StreamsOf(id, staged)) {
+		EndStream(session, open, committed.entry.index, staged);
+	}
 }
 
 void Applier::EndStream(ApplySession &session, const OpenStream &open, raft::LogIndex index, Staged &staged) {

@@ -85,8 +85,9 @@ private:
 	std::unique_ptr<DecodedEntry> MergeParts(const node::TransactionEntry &decision, const DecodedEntry &own,
 	                                         Status &status);
 	Status CheckEntry(ApplySession &session, const node::CommittedEntry &committed, const DecodedEntry &entry,
-	                  node::LockSet &locks, const Staged &staged) const;
-	Status CheckGroups(raft::GroupId group, const DecodedEntry &entry) const;
+	                  const node::TransactionEntry *decision, node::LockSet &locks, const Staged &staged) const;
+	Status CheckGroups(raft::GroupId group, const DecodedEntry &entry, const node::TransactionEntry *decision) const;
+	bool HoldsTable(const node::TransactionEntry &decision, const std::string &table) const;
 	Status CheckPlacement(const Effect &effect) const;
 	void StageGroups(const Effect &effect, raft::LogIndex index, Staged &staged) const;
 	void StagePlacement(const Effect &effect, raft::LogIndex index, Staged &staged) const;
@@ -100,10 +101,14 @@ private:
 	             Staged &staged, CommitOutcome &outcome);
 	ChangeTee *BeginChanges(const node::CommittedEntry &committed, const EntryHeader &header, Staged &staged) const;
 	void StageSetting(const Effect &effect, raft::LogIndex index, Staged &staged) const;
+	void ExecuteStream(ApplySession &session, const node::CommittedEntry &committed, const DecodedEntry &entry,
+	                   size_t position, Staged &staged, CommitOutcome &outcome);
+	void EndStreams(ApplySession &session, const node::CommittedEntry &committed, const RequestId &id, Staged &staged);
 	void EndStream(ApplySession &session, const OpenStream &open, raft::LogIndex index, Staged &staged);
 	bool EndsStreams(const DecodedEntry &entry, const Staged &staged) const;
 	Status CheckWindow(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const;
-	Status Check(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const;
+	Status Check(const node::CommittedEntry &committed, const DecodedEntry &entry,
+	             const node::TransactionEntry *decision, const Staged &staged) const;
 	Status CheckReads(raft::GroupId group, const DecodedEntry &entry, const Staged &staged) const;
 	raft::LogIndex LastChange(const TableInGroup &table, const Staged &staged) const;
 	Status CheckSequences(const DecodedEntry &entry, const Staged &staged) const;

@@ -17,7 +17,7 @@ Status Applier::CheckWindow(const node::CommittedEntry &committed, const Decoded
 	if (entry.header.base_index >= core.state.outcomes.UnknownBelow(committed.group, committed.entry.index)) {
 		return Status::Ok();
 	}
-	if (!entry.effects.empty() && entry.effects.front().kind == EffectKind::FragmentsEnd) {
+	if (entry.EndsStream()) {
 		// Checked when the stream began; since then, any outcome of the request would have ended it.
 		auto end = DecodeFragmentsEnd(entry.effects.front().content);
 		if (!end.IsOk()) {
@@ -33,7 +33,8 @@ Status Applier::CheckWindow(const node::CommittedEntry &committed, const Decoded
 	                  " entries after it was proposed; whether an earlier attempt committed is no longer known");
 }
 
-Status Applier::Check(const node::CommittedEntry &committed, const DecodedEntry &entry, const Staged &staged) const {
+Status Applier::Check(const node::CommittedEntry &committed, const DecodedEntry &entry,
+                      const node::TransactionEntry *decision, const Staged &staged) const {
 	auto window = CheckWindow(committed, entry, staged);
 	if (!window.IsOk()) {
 		return window;
@@ -57,7 +58,7 @@ Status Applier::Check(const node::CommittedEntry &committed, const DecodedEntry 
 			}
 		}
 	}
-	auto groups = CheckGroups(committed.group, entry);
+	auto groups = CheckGroups(committed.group, entry, decision);
 	if (!groups.IsOk()) {
 		return groups;
 	}

@@ -90,7 +90,7 @@ void Applier::ApplyPrepare(ApplySession &session, const node::CommittedEntry &co
 		fresh.locks = prepare.locks;
 		fresh.body = std::string(prepare.body);
 		AddTableLocksOf(entry.effects, fresh.locks);
-		answer.status = CheckEntry(session, committed, entry, fresh.locks, staged);
+		answer.status = CheckEntry(session, committed, entry, nullptr, fresh.locks, staged);
 		if (answer.status.IsOk()) {
 			staged.state_rows.push_back({committed.entry.index, StateKind::Prepared,
 			                             PreparedName(committed.group, prepare.id), EncodePreparedPart(fresh)});
@@ -125,7 +125,7 @@ std::unique_ptr<DecodedEntry> Applier::MergeParts(const node::TransactionEntry &
 		others.insert(others.end(), merged.back()->effects.begin(), merged.back()->effects.end());
 	}
 	all->effects = own.effects;
-	if (own.header.has_ddl) {
+	if (own.header.has_ddl || own.EndsStream()) {
 		OrderByKind(others);
 		all->effects.insert(all->effects.end(), others.begin(), others.end());
 		return all;
@@ -149,16 +149,19 @@ void Applier::ApplyDecision(ApplySession &session, const node::CommittedEntry &c
 	auto rejection = rejections.find(position);
 	node::LockSet locks;
 	AddTableLocksOf(own.effects, locks);
-	outcome.status =
-	    rejection != rejections.end() ? rejection->second : CheckEntry(session, committed, own, locks, staged);
+	outcome.status = rejection != rejections.end() ? rejection->second
+	                                               : CheckEntry(session, committed, own, &decision, locks, staged);
 	std::unique_ptr<DecodedEntry> all;
 	if (outcome.status.IsOk()) {
 		all = MergeParts(decision, own, outcome.status);
 	}
-	if (all) {
+	if (all && own.EndsStream()) {
+		ExecuteStream(session, committed, *all, position, staged, outcome);
+	} else if (all) {
 		EffectApplier effects(session, *all, BeginChanges(committed, all->header, staged));
 		Execute(effects, committed, *all, position, staged, outcome);
 	}
+	EndStreams(session, committed, decision.id, staged);
 	staged.bytes += own.body.size();
 	Conclude(committed, own.header, std::move(outcome), staged);
 }
@@ -184,13 +187,13 @@ void Applier::ApplyRelease(const node::CommittedEntry &committed, const node::Tr
 //! may ask for them. In this order: between the fence and the release of a change some nodes know a table before it and
 //! some after it, so until the locks of whole tables are found free nothing may depend on definitions.
 Status Applier::CheckEntry(ApplySession &session, const node::CommittedEntry &committed, const DecodedEntry &entry,
-                           node::LockSet &locks, const Staged &staged) const {
+                           const node::TransactionEntry *decision, node::LockSet &locks, const Staged &staged) const {
 	auto &prepared = core.state.prepared;
 	auto clash = prepared.FindClash(committed.group, locks, entry.header.request_id);
 	if (clash) {
 		return LockedBy(*clash);
 	}
-	auto status = Check(committed, entry, staged);
+	auto status = Check(committed, entry, decision, staged);
 	auto is_prepare = staged.is_closed && committed.group != raft::ROOT_GROUP;
 	if (!status.IsOk() || (!is_prepare && prepared.IsEmpty(committed.group))) {
 		return status;
@@ -204,16 +207,24 @@ Status Applier::CheckEntry(ApplySession &session, const node::CommittedEntry &co
 	return clash ? LockedBy(*clash) : Status::Ok();
 }
 
+//! The decision's prepares lock the whole table in every group that it lives in.
+bool Applier::HoldsTable(const node::TransactionEntry &decision, const std::string &table) const {
+	auto groups = core.state.placements.GroupsOf(table);
+	return std::all_of(groups.begin(), groups.end(), [&](raft::GroupId group) {
+		return std::any_of(decision.prepares.begin(), decision.prepares.end(), [&](const node::Position &prepare) {
+			auto *part = prepare.group == group ? core.state.prepared.Find(group, decision.id) : nullptr;
+			return part != nullptr && part->index == prepare.index &&
+			       std::any_of(part->locks.begin(), part->locks.end(), [&](const node::TableLock &lock) {
+				       return lock.table == table && lock.kind == node::LockKind::WholeTable;
+			       });
+		});
+	});
+}
+
 //! Whether rows and placements belong where they came.
-Status Applier::CheckGroups(raft::GroupId group, const DecodedEntry &entry) const {
-	std::set<std::string> changed;
+Status Applier::CheckGroups(raft::GroupId group, const DecodedEntry &entry,
+                            const node::TransactionEntry *decision) const {
 	for (auto &effect : entry.effects) {
-		if (effect.kind == EffectKind::Ddl || effect.kind == EffectKind::Placement) {
-			for (auto &name : effect.touched) {
-				changed.insert(name.Key());
-			}
-			changed.insert(effect.object.Key());
-		}
 		auto placement = effect.kind == EffectKind::Placement ? CheckPlacement(effect) : Status::Ok();
 		if (!placement.IsOk()) {
 			return placement;
@@ -221,12 +232,13 @@ Status Applier::CheckGroups(raft::GroupId group, const DecodedEntry &entry) cons
 	}
 	for (auto &effect : entry.effects) {
 		auto key = effect.object.Key();
-		// Rows of a table whose definition changes come with the definition: all its groups are locked.
-		if (!ChangesTable(effect.kind) || (group == raft::ROOT_GROUP && changed.count(key) != 0)) {
+		if (!ChangesTable(effect.kind)) {
 			continue;
 		}
 		auto groups = core.state.placements.GroupsOf(key);
-		if (!std::binary_search(groups.begin(), groups.end(), group)) {
+		// Rows come to the root group with a change of the definition, or with more rows than fit into a part.
+		if (!std::binary_search(groups.begin(), groups.end(), group) &&
+		    (decision == nullptr || !HoldsTable(*decision, key))) {
 			return Status(ErrorCode::SchemaChanged, "table \"" + effect.object.ToString() +
 			                                            "\" does not live in group " +
 			                                            core.state.placements.NameOf(group) + "; retry");

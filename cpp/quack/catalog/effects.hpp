@@ -124,6 +124,10 @@ struct DecodedEntry {
 	EntryHeader header;
 	std::vector<Effect> effects; //! views into body
 	std::string body;
+
+	bool EndsStream() const {
+		return !effects.empty() && effects.front().kind == EffectKind::FragmentsEnd;
+	}
 };
 
 //! Takes frames as they are cut. Throws what stops the writer.

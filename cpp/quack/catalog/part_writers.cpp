@@ -5,10 +5,10 @@
 namespace quack {
 namespace catalog {
 
-PartWriters::PartWriters(std::shared_ptr<const Placements> placements_p, std::function<raft::Membership()> membership_p,
-                         size_t split_bytes_p, FrameSink sink_p)
-    : placements(std::move(placements_p)), membership(std::move(membership_p)), split_bytes(split_bytes_p),
-      sink(std::move(sink_p)) {
+PartWriters::PartWriters(PartLayout layout_p, std::shared_ptr<const Placements> placements_p,
+                         std::function<raft::Membership()> membership_p, size_t split_bytes_p, FrameSink sink_p)
+    : layout(layout_p), placements(std::move(placements_p)), membership(std::move(membership_p)),
+      split_bytes(split_bytes_p), sink(std::move(sink_p)) {
 }
 
 EffectWriter &PartWriters::For(raft::GroupId group) {
@@ -25,9 +25,12 @@ EffectWriter &PartWriters::For(raft::GroupId group) {
 void PartWriters::NoteChanged(const ObjectName &table) {
 	auto key = table.Key();
 	used.insert(key);
-	if (!changed.insert(key).second || placements->Of(key) == nullptr) {
-		return;
+	if (changed.insert(key).second) {
+		LockTable(key);
 	}
+}
+
+void PartWriters::LockTable(const std::string &key) {
 	for (auto group : placements->GroupsOf(key)) {
 		if (group != raft::ROOT_GROUP) {
 			node::AddLock(locks[group], {key, node::LockKind::WholeTable, {}});
@@ -67,6 +70,10 @@ TableRoute PartWriters::RouteOf(const duckdb::DuckTableEntry &entry, const Objec
 	if (placement == nullptr || changed.count(key) != 0) {
 		return route;
 	}
+	if (layout == PartLayout::OneStream) {
+		LockTable(key);
+		return route;
+	}
 	if (placement->IsSharded()) {
 		route.router = std::make_unique<SlotRouter>(entry, *placement);
 	} else {
@@ -103,20 +110,13 @@ node::LockSet PartWriters::LocksIn(raft::GroupId group) const {
 }
 
 void PartWriters::CheckSplit() const {
-	auto is_split = false;
-	for (auto &writer : writers) {
-		is_split = is_split || writer.second->IsSplit();
+	if (layout == PartLayout::OneStream || Groups().size() < 2) {
+		return;
 	}
-	auto groups = Groups();
-	if (is_split && groups.size() > 1) {
-		std::string names;
-		for (auto group : groups) {
-			names += (names.empty() ? "" : ", ") + placements->NameOf(group);
+	for (auto &writer : writers) {
+		if (writer.second->IsSplit()) {
+			throw TooLargeToSpread();
 		}
-		throw duckdb::InvalidInputException("the transaction spans several groups (%s), and its part in one of them "
-		                                    "takes more than %llu bytes: write to one group at a time, or in smaller "
-		                                    "transactions",
-		                                    names, duckdb::idx_t(split_bytes));
 	}
 }
 

@@ -21,13 +21,19 @@ struct TableRoute {
 	std::unique_ptr<SlotRouter> router;
 };
 
+//! Spread: each row goes to the group of its slot. OneStream: all rows go to the root group, and every group that a
+//! table lives in is locked for it.
+enum class PartLayout : uint8_t { Spread, OneStream };
+
+//! A spread transaction over several groups is too large for one entry in each: it must be laid out as one stream.
+class TooLargeToSpread : public std::exception {};
+
 class PartWriters {
 public:
-	//! `placements`: as of the transaction's planned version. Frames: EffectWriter; only a transaction inside one group
-	//! may be so large that it is split.
+	//! `placements`: as of the transaction's planned version. Frames: EffectWriter.
 	//! `membership`: of the root group, asked for when a table is placed; may throw.
-	PartWriters(std::shared_ptr<const Placements> placements, std::function<raft::Membership()> membership,
-	            size_t split_bytes, FrameSink sink);
+	PartWriters(PartLayout layout, std::shared_ptr<const Placements> placements,
+	            std::function<raft::Membership()> membership, size_t split_bytes, FrameSink sink);
 
 	//! DDL, sequences, placements.
 	EffectWriter &Root() {
@@ -65,10 +71,14 @@ public:
 	std::set<raft::GroupId> Groups() const;
 	//! Whole tables to lock in the group.
 	node::LockSet LocksIn(raft::GroupId group) const;
-	//! Throws InvalidInputException when the transaction is split and spans several groups.
+	//! Throws TooLargeToSpread.
 	void CheckSplit() const;
 
 private:
+	//! In every group but the root group that the table lives in.
+	void LockTable(const std::string &key);
+
+	const PartLayout layout;
 	const std::shared_ptr<const Placements> placements;
 	const std::function<raft::Membership()> membership;
 	const size_t split_bytes;

@@ -126,44 +126,28 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 		return Fail(context, transaction, open.doomed);
 	}
 	auto &session = SessionState::Get(context);
-	SpoolFile spool(SpoolDirectory(core->options.path));
-	auto parts = MakeWriters(spool);
+	Captured captured;
 	GroupTransaction over_groups;
 	std::string payload;
 	FragmentPlan plan;
-	EntryHeader header;
+	auto &header = plan.header;
 	try {
-		for (auto &placed : open.placed) {
-			parts->AddPlacement(placed.second.first, placed.second.second);
-		}
-		Capture(transaction).Run(*parts);
-		if (parts->IsEmpty()) {
+		captured = CaptureChanges(transaction, open, session.ReadsWereHidden());
+		if (captured.parts->IsEmpty()) {
 			EndingScope ending(core->transactions, transaction);
 			return DuckTransactionManager::CommitTransaction(context, transaction);
 		}
-		if (open.is_serializable) {
-			AddReads(open, session.ReadsWereHidden(), *parts);
-		}
-		parts->CheckSplit();
-		CheckPlan(open, *parts);
+		CheckPlan(open, *captured.parts);
 		header.request_id = session.TakeRequestId(&header.base_index);
 		header.incarnation = core->incarnation;
 		header.planned_version = open.planned_version;
 		header.base_index = header.base_index == UINT64_MAX ? core->request_base.load() : header.base_index;
-		if (auto group = parts->SingleGroup()) {
+		if (auto group = captured.parts->SingleGroup()) {
 			plan.group = *group;
 			header.snapshot_index = SnapshotIndex(open, *group);
-			auto &effects = parts->For(*group);
-			if (effects.IsSplit()) {
-				effects.FinishFrames();
-				PlanFragments(*core, spool, plan);
-				plan.end.plain_bytes = effects.FramedBytes();
-				payload = effects.Finish(header, plan.end);
-			} else {
-				payload = effects.Finish(header);
-			}
+			payload = FinishPart(header, *group, captured, plan);
 		} else {
-			over_groups = MakeParts(open, header, *parts);
+			over_groups = MakeParts(open, header, captured, plan);
 		}
 	} catch (Status &failure) {
 		return Fail(context, transaction, failure);
@@ -178,20 +162,34 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 		return Fail(context, transaction, Status(size.Code(), size.Message() + "; change less in one transaction"));
 	}
 	RollbackTransaction(transaction);
-	plan.header = header;
-	auto outcome = Commit(context, plan, spool, std::move(payload), std::move(over_groups));
+	auto outcome = Commit(context, plan, *captured.spool, std::move(payload), std::move(over_groups));
 	session.SetLastCommit(outcome);
 	return outcome.status.IsOk() ? duckdb::ErrorData() : ToError(outcome);
 }
 
-std::unique_ptr<PartWriters> ReplicatedTransactionManager::MakeWriters(SpoolFile &spool) {
+ReplicatedTransactionManager::Captured
+ReplicatedTransactionManager::CaptureChanges(duckdb::DuckTransaction &transaction, const OpenTransaction &open,
+                                             bool are_reads_hidden) {
+	try {
+		return CaptureChanges(PartLayout::Spread, transaction, open, are_reads_hidden);
+	} catch (TooLargeToSpread &) {
+		return CaptureChanges(PartLayout::OneStream, transaction, open, are_reads_hidden);
+	}
+}
+
+ReplicatedTransactionManager::Captured
+ReplicatedTransactionManager::CaptureChanges(PartLayout layout, duckdb::DuckTransaction &transaction,
+                                             const OpenTransaction &open, bool are_reads_hidden) {
+	Captured captured;
+	captured.spool = std::make_unique<SpoolFile>(SpoolDirectory(core->options.path));
 	std::shared_ptr<const Placements> placements;
 	{
 		std::lock_guard<std::mutex> guard(core->state_lock);
 		placements = core->placements;
 	}
-	return std::make_unique<PartWriters>(
-	    std::move(placements), [this] { return RootMembership(); }, core->options.split_bytes,
+	auto &spool = *captured.spool;
+	captured.parts = std::make_unique<PartWriters>(
+	    layout, std::move(placements), [this] { return RootMembership(); }, core->options.split_bytes,
 	    [this, &spool](ByteView frame) {
 		    auto status = spool.Append(frame);
 		    if (!status.IsOk()) {
@@ -199,6 +197,16 @@ std::unique_ptr<PartWriters> ReplicatedTransactionManager::MakeWriters(SpoolFile
 				                                core->options.node_id + ": " + status.Message());
 		    }
 	    });
+	auto &parts = *captured.parts;
+	for (auto &placed : open.placed) {
+		parts.AddPlacement(placed.second.first, placed.second.second);
+	}
+	Capture(transaction).Run(parts);
+	if (open.is_serializable && !parts.IsEmpty()) {
+		AddReads(open, are_reads_hidden, parts);
+	}
+	parts.CheckSplit();
+	return captured;
 }
 
 //! Groups were chosen by where tables live now. Throws Status when one of them has changed since the transaction began:
@@ -255,68 +263,73 @@ raft::LogIndex ReplicatedTransactionManager::SnapshotIndex(const OpenTransaction
 	return found == open.snapshot->end() ? 0 : found->second;
 }
 
+//! The part's payload. Of a large one this is the entry that ends its stream, and `plan` says how the stream is sent.
+std::string ReplicatedTransactionManager::FinishPart(const EntryHeader &header, raft::GroupId group, Captured &captured,
+                                                     FragmentPlan &plan) const {
+	auto &effects = captured.parts->For(group);
+	if (!effects.IsSplit()) {
+		return effects.Finish(header);
+	}
+	effects.FinishFrames();
+	plan.group = group;
+	PlanFragments(*core, *captured.spool, plan);
+	plan.end.plain_bytes = effects.FramedBytes();
+	return effects.Finish(header, plan.end);
+}
+
 GroupTransaction ReplicatedTransactionManager::MakeParts(const OpenTransaction &open, EntryHeader header,
-                                                         PartWriters &parts) {
+                                                         Captured &captured, FragmentPlan &plan) const {
 	GroupTransaction transaction;
 	transaction.id = header.request_id;
 	transaction.planned_version = header.planned_version;
 	transaction.base = header.base_index;
-	for (auto group : parts.Groups()) {
+	for (auto group : captured.parts->Groups()) {
 		header.snapshot_index = SnapshotIndex(open, group);
 		node::TransactionPart part;
 		part.group = group;
-		part.locks = parts.LocksIn(group);
-		part.body = parts.For(group).Finish(header);
+		part.locks = captured.parts->LocksIn(group);
+		part.body = FinishPart(header, group, captured, plan);
 		transaction.parts.push_back(std::move(part));
 	}
 	return transaction;
 }
 
+//! Of a large transaction first the fragments; nothing of them shows before the entry that ends them is applied.
 CommitOutcome ReplicatedTransactionManager::Commit(duckdb::ClientContext &context, FragmentPlan &plan,
                                                    const SpoolFile &spool, std::string payload,
                                                    GroupTransaction over_groups) {
 	auto &session = SessionState::Get(context);
-	auto &header = plan.header;
+	auto &id = plan.header.request_id;
 	// In whatever group: the request may have been applied in an earlier life of its session, or given up.
-	if (auto known = KnownOutcome(*core, header.request_id)) {
+	if (auto known = KnownOutcome(*core, id)) {
 		return *known;
 	}
 	auto interrupted = [&context] {
 		return context.IsInterrupted();
 	};
+	auto is_large = plan.end.count > 0;
+	if (is_large) {
+		auto operation = session.OperationDeadline();
+		plan.patience = operation - SystemClock().Now();
+		plan.deadline = session.HasDeadline() ? operation : 0;
+		std::optional<CommitOutcome> known;
+		CommitOutcome failed;
+		failed.request_id = id;
+		failed.status = SendFragments(*core, plan, spool, interrupted, known);
+		if (known || !failed.status.IsOk()) {
+			return known.value_or(failed);
+		}
+	}
+	auto deadline = session.OperationDeadline();
+	if (is_large && !session.HasDeadline()) {
+		deadline += MonotonicNs(plan.end.bytes / APPLY_BYTES_PER_SECOND) * NS_PER_SECOND;
+	}
 	if (!over_groups.parts.empty()) {
-		over_groups.in_turn = session.IsInTurn();
-		return CommitOverGroups(*core, std::move(over_groups), session.OperationDeadline(), interrupted);
+		// To send a stream again is dearer than to wait for one group after the other.
+		over_groups.in_turn = is_large || session.IsInTurn();
+		return CommitOverGroups(*core, std::move(over_groups), deadline, interrupted);
 	}
-	if (plan.end.count > 0) {
-		return CommitLarge(context, plan, spool, std::move(payload));
-	}
-	return ProposeAndWait(*core, {header.request_id, plan.group}, MakeSharedBytes(std::move(payload)),
-	                      session.OperationDeadline(), interrupted);
-}
-
-//! Fragments first; nothing of them shows before the entry that ends them is applied.
-CommitOutcome ReplicatedTransactionManager::CommitLarge(duckdb::ClientContext &context, FragmentPlan &plan,
-                                                        const SpoolFile &spool, std::string end_payload) {
-	auto &session = SessionState::Get(context);
-	auto interrupted = [&context] {
-		return context.IsInterrupted();
-	};
-	auto operation = session.OperationDeadline();
-	plan.patience = operation - SystemClock().Now();
-	plan.deadline = session.HasDeadline() ? operation : 0;
-	std::optional<CommitOutcome> known;
-	CommitOutcome outcome;
-	outcome.request_id = plan.header.request_id;
-	outcome.status = SendFragments(*core, plan, spool, interrupted, known);
-	if (known || !outcome.status.IsOk()) {
-		return known.value_or(outcome);
-	}
-	auto deadline = session.HasDeadline() ? operation
-	                                      : session.OperationDeadline() +
-	                                            MonotonicNs(plan.end.bytes / APPLY_BYTES_PER_SECOND) * NS_PER_SECOND;
-	return ProposeAndWait(*core, {plan.header.request_id, plan.group}, MakeSharedBytes(std::move(end_payload)),
-	                      deadline, interrupted);
+	return ProposeAndWait(*core, {id, plan.group}, MakeSharedBytes(std::move(payload)), deadline, interrupted);
 }
 
 void ReplicatedTransactionManager::Checkpoint(duckdb::ClientContext &context, bool force) {

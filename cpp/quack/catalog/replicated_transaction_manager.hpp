@@ -11,6 +11,7 @@ namespace catalog {
 
 struct FragmentPlan;
 struct GroupTransaction;
+enum class PartLayout : uint8_t;
 class PartWriters;
 class SpoolFile;
 
@@ -30,16 +31,24 @@ public:
 private:
 	bool PassThrough(duckdb::ClientContext &context) const;
 	duckdb::ErrorData CommitReplicated(duckdb::ClientContext &context, duckdb::DuckTransaction &transaction);
-	std::unique_ptr<PartWriters> MakeWriters(SpoolFile &spool);
+	//! What a transaction changed; bytes of a large one lie in the spool.
+	struct Captured {
+		std::unique_ptr<SpoolFile> spool;
+		std::unique_ptr<PartWriters> parts;
+	};
+	Captured CaptureChanges(duckdb::DuckTransaction &transaction, const OpenTransaction &open, bool are_reads_hidden);
+	Captured CaptureChanges(PartLayout layout, duckdb::DuckTransaction &transaction, const OpenTransaction &open,
+	                        bool are_reads_hidden);
 	raft::Membership RootMembership() const;
 	void AddReads(const OpenTransaction &open, bool are_hidden, PartWriters &parts);
 	void CheckPlan(const OpenTransaction &open, const PartWriters &parts) const;
 	static raft::LogIndex SnapshotIndex(const OpenTransaction &open, raft::GroupId group);
-	static GroupTransaction MakeParts(const OpenTransaction &open, EntryHeader header, PartWriters &parts);
+	std::string FinishPart(const EntryHeader &header, raft::GroupId group, Captured &captured,
+	                       FragmentPlan &plan) const;
+	GroupTransaction MakeParts(const OpenTransaction &open, EntryHeader header, Captured &captured,
+	                           FragmentPlan &plan) const;
 	CommitOutcome Commit(duckdb::ClientContext &context, FragmentPlan &plan, const SpoolFile &spool,
 	                     std::string payload, GroupTransaction over_groups);
-	CommitOutcome CommitLarge(duckdb::ClientContext &context, FragmentPlan &plan, const SpoolFile &spool,
-	                          std::string end_payload);
 	duckdb::ErrorData Fail(duckdb::ClientContext &context, duckdb::DuckTransaction &transaction, const Status &status);
 
 	std::shared_ptr<ReplicaCore> core;
