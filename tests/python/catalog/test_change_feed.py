@@ -519,6 +519,26 @@ def test_groups_change_in_the_middle_and_every_replica_tells_the_same(grouped: C
         changes(node, "account", 5)
 
 
+def test_a_large_transaction_over_groups_is_one_commit(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, 2, split_bytes=64 * 1024)
+    node = cluster[0]
+    node.command("multiraft", "on")
+    node.command("retention", RETENTION)
+    node.con.execute(
+        "CREATE TABLE t (i INTEGER PRIMARY KEY, v TEXT)"
+        " WITH (quack_shard_key = 'i', quack_initial_groups = 3)"
+    )
+    node.con.execute("INSERT INTO t SELECT i, md5(i::VARCHAR) FROM range(10000) r(i)")
+    node.con.execute("UPDATE t SET v = 'y' WHERE i < 10")
+    node.con.execute("UPDATE t SET v = md5(v) WHERE i % 2 = 0")
+    cluster.assert_equal()
+    for replica in cluster.replicas:
+        feed = changes(replica, "t")
+        assert fold(feed) == content(node, "t")
+        assert len({row[2] for row in feed}) == 3
+    cluster.close()
+
+
 def per_key(feed: list[tuple]) -> dict[Any, list[tuple]]:
     keys: dict[Any, list[tuple]] = {}
     for row in feed:
