@@ -35,7 +35,7 @@ def test_every_make_target_exists():
 
 @pytest.mark.cluster
 def test_python_example(tmp_path, monkeypatch):
-    (example,) = (block for block in blocks("python") if "spark" not in block)
+    (example,) = (block for block in blocks("python") if "grants" in block)
     with LocalCluster.create(tmp_path / "dev", 3) as cluster:
         cluster.start()
         ports = [node.port for node in cluster.nodes]
@@ -49,7 +49,7 @@ def test_python_example(tmp_path, monkeypatch):
 
 @pytest.mark.cluster
 def test_sql_of_groups(cluster):
-    (script,) = blocks("sql")
+    (script,) = (block for block in blocks("sql") if "quack_group" in block)
     session = cluster.connect()
     for statement in script.splitlines():
         session.execute(statement)
@@ -57,6 +57,25 @@ def test_sql_of_groups(cluster):
         "SELECT table_name, count(*) FROM quack_table_groups('cp') GROUP BY ALL ORDER BY ALL"
     )
     assert rows.fetchall() == [("copy", 1), ("events", 16)]
+    session.close()
+
+
+@pytest.mark.cluster
+def test_changes_of_a_table(cluster):
+    (script,) = (block for block in blocks("sql") if "quack_changes" in block)
+    session = cluster.connect()
+    answers = [session.execute(statement).fetchall() for statement in script.splitlines()]
+    assert [row[0] for row in answers[5]] == ["insert"] * 2 + [
+        "update_preimage",
+        "update_postimage",
+    ]
+    (example,) = (block for block in blocks("python") if "quack import changes" in block)
+    hosts = ",".join(node.endpoint for node in cluster.nodes)
+    example = example.replace("127.0.0.1:9494,127.0.0.1:9495,127.0.0.1:9496", hosts)
+    names = {"token": cluster.token, "ca_file": cluster.folder / "ca" / "ca.pem"}
+    exec(compile(example, "README.md", "exec"), names)
+    assert names["change"].row == {"id": 1, "stock": 9}
+    assert names["resume"]["applied"]
     session.close()
 
 
@@ -79,6 +98,7 @@ def test_shell_commands(tmp_path):
                 "backup",
                 "restore",
                 "spark",
+                "changes",
             )
         ):
             continue

@@ -2,7 +2,8 @@
 
 The file is JSON. For a batch write: options of the write, save mode, first and last id, and how
 long each of the three tasks takes in milliseconds. For a stream: options of the write, the source
-and checkpoint folders, one source file per micro-batch. Says "started" when the job begins.
+and checkpoint folders, one source file per micro-batch; or, instead of the source folder, options
+of a stream of changes. Says "started" when the job begins.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ def write_batch(spark, given) -> None:
 
 
 def write_stream(spark, given) -> None:
-    source = spark.readStream.schema("id bigint, k int").option("maxFilesPerTrigger", 1)
-    stream = source.json(given["source"]).writeStream.format("quack").options(**given["options"])
+    if "changes" in given:
+        lines = spark.readStream.format("quack").options(**given["changes"]).load()
+    else:
+        source = spark.readStream.schema("id bigint, k int").option("maxFilesPerTrigger", 1)
+        lines = source.json(given["source"])
+    stream = lines.writeStream.format("quack").options(**given["options"])
     query = (
         stream.option("checkpointLocation", given["checkpoint"]).trigger(availableNow=True).start()
     )
@@ -46,7 +51,7 @@ def main() -> int:
         **given.get("settings", {}),
     }
     spark = quack.spark.start_session(given.get("master", "local[2,3]"), **settings)
-    if "source" in given:
+    if "checkpoint" in given:
         write_stream(spark, given)
     else:
         write_batch(spark, given)

@@ -21,3 +21,13 @@ def test_the_example_of_the_readme(spark, sql, spark_cluster):
         exec(compile(example, "README.md", "exec"), names)
         assert sql("SELECT count(*), count(*) FILTER (taken) FROM seats") == [(1000, 100)]
     assert names["taken"].count() == 100
+
+
+def test_the_stream_of_changes_of_the_readme(spark, sql, options, tmp_path):
+    (example,) = (b for b in re.findall(r"```python\n(.*?)```", README, re.S) if "readStream" in b)
+    sql("SELECT quack_changes_set_retention('64MB')")
+    sql("CREATE TABLE parts (id INTEGER PRIMARY KEY, stock INTEGER)")
+    sql("INSERT INTO parts VALUES (1, 10)")
+    names = {"spark": spark, "where": options, "checkpoint": str(tmp_path)}
+    exec(compile(example, "README.md", "exec"), names)
+    assert sql("SELECT change, id, stock FROM parts_log") == [("insert", 1, 10)]

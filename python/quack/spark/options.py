@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -11,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
+from quack.changes import Position
 from quack.errors import SparkError
 
 __all__ = ["QuackOptions", "TableName", "quoted", "text"]
@@ -27,9 +29,10 @@ _READ_ONLY = {
     "inline_bytes_max",
     "snapshot_ttl_s",
 }
+#: Of a stream of changes.
+_CHANGES_ONLY = {"starting_position", "max_rows_per_batch", "max_bytes_per_batch"}
 _WRITE_ONLY = {
     "mode",
-    "key",
     "create_table",
     "group",
     "shard_key",
@@ -129,6 +132,21 @@ def _token(value: object) -> object:
     return value
 
 
+StartingPosition = Literal["earliest", "latest"] | Position
+
+
+def _starting_position(value: object) -> object:
+    if not isinstance(value, str) or value in ("earliest", "latest"):
+        return value
+    try:
+        return Position.from_json(json.loads(value))
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"expected earliest, latest, or a position like "
+            f'{{"cluster_id": "...", "applied": "1:120,4:7"}}: {error}'
+        ) from None
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 
 
@@ -169,8 +187,17 @@ class QuackOptions(BaseModel):
     #: Seconds after its last use until the staged rows of a read may be removed.
     snapshot_ttl_s: float = Field(24 * 3600, ge=1)
 
+    #: The rows are changes of the table: spark.readStream only.
+    change_feed: bool = False
+    #: earliest, latest, or a position: '{"cluster_id": "...", "applied": "1:120"}'.
+    starting_position: Annotated[StartingPosition, BeforeValidator(_starting_position)] = "earliest"
+    #: A micro-batch ends with the commit that reaches so many changed rows, or so many bytes.
+    max_rows_per_batch: int | None = Field(None, ge=1)
+    max_bytes_per_batch: int | None = Field(None, ge=1)
+
     mode: Literal["append", "upsert"] = "append"
-    #: Columns that identify a row for mode=upsert; the primary key with create_table.
+    #: Columns that identify a row for mode=upsert; the primary key with create_table; with
+    #: change_feed and num_partitions the changes of one key stay in one partition.
     key: Names | None = None
     create_table: bool = False
     #: With create_table: the group that the table is pinned to, or the columns whose hash spreads
@@ -238,7 +265,8 @@ class QuackOptions(BaseModel):
             SparkError: names every mistake.
 
         """
-        problems = self._foreign(_WRITE_ONLY, "writes")
+        problems = self._foreign(_WRITE_ONLY | {"key"}, "writes")
+        problems += self._foreign(_CHANGES_ONLY | {"change_feed"}, "spark.readStream")
         if (self.table is None) == (self.query is None):
             problems.append("options table and query: a read needs exactly one of them")
         if self.pushdown:
@@ -257,6 +285,33 @@ class QuackOptions(BaseModel):
         if problems:
             raise SparkError("\n".join(problems))
 
+    def check_changes(self) -> TableName:
+        """Check what a stream of changes needs; returns the table.
+
+        Raises:
+            SparkError: names every mistake.
+
+        """
+        streams_only = {"query", "columns", "pushdown", "partition_column"}
+        problems = self._foreign(_WRITE_ONLY, "writes")
+        problems += self._foreign(streams_only | {"lower_bound", "upper_bound"}, "spark.read")
+        if not self.change_feed:
+            problems.append(
+                "a stream reads the changes of a table: add option change_feed=true (the rows then "
+                "begin with change, commit_group, commit_index, commit_order, request_id)"
+            )
+        if self.table is None:
+            problems.append("option table is missing: a stream reads the changes of one table")
+        if (self.num_partitions or 1) > 1 and self.key is None:
+            problems.append(
+                "option num_partitions needs key with change_feed: the changes of one key must "
+                "stay in one partition to keep their order"
+            )
+        if problems:
+            raise SparkError("\n".join(problems))
+        assert self.table is not None
+        return self.table
+
     def check_write(self, *, overwrite: bool) -> TableName:
         """Check what a write needs; returns the target.
 
@@ -264,7 +319,7 @@ class QuackOptions(BaseModel):
             SparkError: names every mistake.
 
         """
-        problems = self._foreign(_READ_ONLY, "reads")
+        problems = self._foreign(_READ_ONLY | _CHANGES_ONLY | {"change_feed"}, "reads")
         if self.table is None and "query" not in self.model_fields_set:
             problems.append("option table is missing: a write needs the name of its target")
         if self.mode == "upsert" and self.key is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -16,7 +17,7 @@ from quack.spark import staged, types
 from quack.spark.connection import attached, explained
 from quack.spark.options import QuackOptions, quoted, text
 
-__all__ = ["SnapshotReader", "source_columns"]
+__all__ = ["Rows", "SnapshotReader", "attempts", "source_columns", "stage"]
 
 _BATCH_ROWS = 65_536
 _SLICE_ROWS_MIN = 256
@@ -24,13 +25,38 @@ _PARTITIONS = 4
 _PART = "__quack_partition"
 _ATTEMPTS = 3
 
-
-def _source(options: QuackOptions) -> str:
-    return options.table.sql() if options.table is not None else f"({options.query})"
+Answer = TypeVar("Answer")
 
 
-def _what(options: QuackOptions) -> str:
-    return f"table {options.table}" if options.table is not None else "the query"
+@dataclass(frozen=True)
+class Rows:
+    """What is read: something that may stand behind FROM, and its name in messages."""
+
+    source: str
+    what: str
+
+    @classmethod
+    def asked_for(cls, options: QuackOptions) -> Rows:
+        """Return the table or the query of the options."""
+        if options.table is not None:
+            return cls(options.table.sql(), f"table {options.table}")
+        return cls(f"({options.query})", "the query")
+
+
+def attempts(ask: Callable[[], Answer]) -> Answer:
+    """Ask again when a node died in the middle: nothing of its answer was handed out yet.
+
+    Raises:
+        SparkError: what the last attempt said.
+
+    """
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            return ask()
+        except SparkError as error:
+            if error.code != "unavailable" or attempt == _ATTEMPTS:
+                raise
+    raise AssertionError("unreachable")
 
 
 def _check_query(options: QuackOptions) -> None:
@@ -49,30 +75,129 @@ def _check_query(options: QuackOptions) -> None:
 
 
 def source_columns(
-    session: duckdb.DuckDBPyConnection, options: QuackOptions
+    session: duckdb.DuckDBPyConnection, options: QuackOptions, rows: Rows | None = None
 ) -> list[tuple[str, Any]]:
     """Return name and `duckdb` type of each column that the options ask for, in their order.
+
+    Args:
+        session: an attached one.
+        options: of the read.
+        rows: where they come from, when not from the table or query of the options.
 
     Raises:
         SparkError: no such table or column, or the query fails; names it.
 
     """
     _check_query(options)
+    rows = rows or Rows.asked_for(options)
     try:
-        relation = session.sql(f"SELECT * FROM {_source(options)} LIMIT 0")
+        relation = session.sql(f"SELECT * FROM {rows.source} LIMIT 0")
         found = list(zip(relation.columns, relation.types, strict=True))
     except duckdb.Error as error:
-        raise explained(f"cannot read {_what(options)}", error, options) from None
+        raise explained(f"cannot read {rows.what}", error, options) from None
     if options.columns is None:
         return found
     by_name = {name.lower(): (name, kind) for name, kind in found}
     missing = [name for name in options.columns if name.lower() not in by_name]
     if missing:
         raise SparkError(
-            f"option columns: {_what(options)} has no column {', '.join(missing)}; it has "
+            f"option columns: {rows.what} has no column {', '.join(missing)}; it has "
             + ", ".join(name for name, _ in found)
         )
     return [by_name[name.lower()] for name in options.columns]
+
+
+def _wanted_columns(
+    schema: StructType, found: list[tuple[str, Any]], what: str
+) -> list[tuple[str, Any]]:
+    """Return the columns of the schema that Spark was given, which a user may have named.
+
+    Raises:
+        SparkError: one is missing or has another type; names every such column.
+
+    """
+    by_name = {name.lower(): (name, kind) for name, kind in found}
+    wanted = []
+    problems = []
+    for field in schema.fields:
+        name, kind = by_name.get(field.name.lower(), (None, None))
+        if name is None or kind is None:
+            problems.append(
+                f"column {quoted(field.name)} of the schema is not in {what}; "
+                f"it has {', '.join(one for one, _ in found)}"
+            )
+            continue
+        has = types.read_schema([(name, kind)], what).fields[0].dataType
+        if has.simpleString() != field.dataType.simpleString():
+            problems.append(
+                f"column {quoted(field.name)} of {what}: the schema expects "
+                f"{field.dataType.simpleString()}, it is {kind}, which Spark reads as "
+                f"{has.simpleString()}; read it as that and cast it in Spark"
+            )
+        wanted.append((name, kind))
+    if problems:
+        raise SparkError("\n".join(problems))
+    return wanted
+
+
+def stage(
+    session: duckdb.DuckDBPyConnection,
+    options: QuackOptions,
+    schema: StructType,
+    rows: Rows,
+    parts: int,
+    part_expression: str | None,
+) -> list[staged.SnapshotPartition]:
+    """Run one SELECT and cut its rows into parts, in which they keep their order.
+
+    Args:
+        session: an attached one.
+        options: of the read.
+        schema: in which Spark gets the rows.
+        rows: what to read.
+        parts: how many parts.
+        part_expression: the number of a row's part, as SQL; None = parts of about equal size.
+
+    Raises:
+        SparkError: the read fails; says why.
+
+    """
+    columns = _wanted_columns(schema, source_columns(session, options, rows), rows.what)
+    expressions = [types.read_expression(name, kind) for name, kind in columns]
+    if part_expression is not None:
+        expressions.append(f"{part_expression} AS {_PART}")
+    arrow = types.arrow_schema(schema)
+    snapshot = staged.StagedSnapshot(arrow, parts, options.staging_dir, options.inline_bytes_max)
+    try:
+        statement = f"SELECT {', '.join(expressions)} FROM {rows.source}"
+        result = session.sql(statement).to_arrow_reader(_BATCH_ROWS)
+        for number, batch in _split(result, parts, part_expression is not None):
+            snapshot.add(number, batch.cast(arrow))
+        return snapshot.finish()
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        snapshot.discard()
+        raise explained(f"cannot read {rows.what}", error, options) from None
+    except BaseException:
+        snapshot.discard()
+        raise
+
+
+def _split(
+    batches: Iterable[pa.RecordBatch], parts: int, is_numbered: bool
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    if is_numbered:
+        for batch in batches:
+            numbers = batch.column(batch.num_columns - 1)
+            rows = batch.drop_columns([_PART])
+            for number in pc.unique(numbers).to_pylist():
+                yield number, rows.filter(pc.equal(numbers, number))
+        return
+    turn = 0
+    for batch in batches:
+        rows_per_slice = max(_SLICE_ROWS_MIN, -(-batch.num_rows // parts))
+        for start in range(0, batch.num_rows, rows_per_slice):
+            yield turn % parts, batch.slice(start, rows_per_slice)
+            turn += 1
 
 
 class SnapshotReader(DataSourceReader):
@@ -98,73 +223,29 @@ class SnapshotReader(DataSourceReader):
         """
         options = self._options
         staged.sweep(options.staging_dir, options.snapshot_ttl_s)
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                with attached(options) as session:
-                    return list(self._stage(session))
-            except SparkError as error:
-                # A node that dies in the middle takes the statement with it: nothing of it
-                # was handed out yet, so it is read anew.
-                if error.code != "unavailable" or attempt == _ATTEMPTS:
-                    raise
-        raise AssertionError("unreachable")
+
+        def ask() -> list[staged.SnapshotPartition]:
+            with attached(options) as session:
+                return self._stage(session)
+
+        return attempts(ask)
 
     def _stage(self, session: duckdb.DuckDBPyConnection) -> list[staged.SnapshotPartition]:
         options = self._options
-        columns = self._wanted(source_columns(session, options))
-        parts = options.num_partitions or _PARTITIONS
-        schema = types.arrow_schema(self._schema)
-        snapshot = staged.StagedSnapshot(
-            schema, parts, options.staging_dir, options.inline_bytes_max
+        expression = None
+        if options.partition_column is not None:
+            expression = self._part_expression(source_columns(session, options))
+        partitions = stage(
+            session,
+            options,
+            self._schema,
+            Rows.asked_for(options),
+            options.num_partitions or _PARTITIONS,
+            expression,
         )
-        try:
-            result = session.sql(self._statement(columns)).to_arrow_reader(_BATCH_ROWS)
-            for number, batch in self._split(result, parts):
-                snapshot.add(number, batch.cast(schema))
-            partitions = snapshot.finish()
-        except duckdb.Error as error:
-            snapshot.discard()
-            raise explained(f"cannot read {_what(options)}", error, options) from None
-        except (pa.ArrowException, OSError) as error:
-            snapshot.discard()
-            raise explained(f"cannot read {_what(options)}", error, options) from None
-        except BaseException:
-            snapshot.discard()
-            raise
         if options.num_partitions is None:
             return [part for part in partitions if part.rows] or partitions[:1]
         return partitions
-
-    def _wanted(self, found: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-        """Return the columns of the schema that Spark was given, which a user may have named."""
-        by_name = {name.lower(): (name, kind) for name, kind in found}
-        wanted = []
-        problems = []
-        for field in self._schema.fields:
-            name, kind = by_name.get(field.name.lower(), (None, None))
-            if name is None or kind is None:
-                problems.append(
-                    f"column {quoted(field.name)} of the schema is not in {_what(self._options)}; "
-                    f"it has {', '.join(one for one, _ in found)}"
-                )
-                continue
-            has = types.read_schema([(name, kind)], _what(self._options)).fields[0].dataType
-            if has.simpleString() != field.dataType.simpleString():
-                problems.append(
-                    f"column {quoted(field.name)} of {_what(self._options)}: the schema expects "
-                    f"{field.dataType.simpleString()}, it is {kind}, which Spark reads as "
-                    f"{has.simpleString()}; read it as that and cast it in Spark"
-                )
-            wanted.append((name, kind))
-        if problems:
-            raise SparkError("\n".join(problems))
-        return wanted
-
-    def _statement(self, columns: list[tuple[str, Any]]) -> str:
-        expressions = [types.read_expression(name, kind) for name, kind in columns]
-        if self._options.partition_column is not None:
-            expressions.append(self._part_expression(columns))
-        return f"SELECT {', '.join(expressions)} FROM {_source(self._options)}"
 
     def _part_expression(self, columns: list[tuple[str, Any]]) -> str:
         options = self._options
@@ -185,24 +266,7 @@ class SnapshotReader(DataSourceReader):
         last = int(options.num_partitions or 1) - 1
         share = f"floor(({value} - {low}) / ({high} - {low}) * {last + 1})"
         bounded = f"CASE WHEN isfinite({share}::DOUBLE) THEN {share} ELSE 0 END"
-        return f"CAST(greatest(0, least({last}, coalesce({bounded}, 0))) AS INTEGER) AS {_PART}"
-
-    def _split(
-        self, batches: Iterable[pa.RecordBatch], parts: int
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        if self._options.partition_column is not None:
-            for batch in batches:
-                numbers = batch.column(batch.num_columns - 1)
-                rows = batch.drop_columns([_PART])
-                for number in pc.unique(numbers).to_pylist():
-                    yield number, rows.filter(pc.equal(numbers, number))
-            return
-        turn = 0
-        for batch in batches:
-            rows_per_slice = max(_SLICE_ROWS_MIN, -(-batch.num_rows // parts))
-            for start in range(0, batch.num_rows, rows_per_slice):
-                yield turn % parts, batch.slice(start, rows_per_slice)
-                turn += 1
+        return f"CAST(greatest(0, least({last}, coalesce({bounded}, 0))) AS INTEGER)"
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of one part; runs in a task."""

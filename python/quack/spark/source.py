@@ -6,6 +6,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from quack.spark import types
+from quack.spark.change_stream import ChangeStreamReader, change_schema
 from quack.spark.connection import attached
 from quack.spark.options import QuackOptions
 from quack.spark.reader import SnapshotReader, source_columns
@@ -39,6 +40,8 @@ class QuackDataSource(DataSource):
             SparkError: it cannot be read; names every column without a type in Spark.
 
         """
+        if self._parsed.change_feed:
+            return change_schema(self._parsed)
         self._parsed.check_read()
         with attached(self._parsed) as session:
             columns = source_columns(session, self._parsed)
@@ -49,6 +52,10 @@ class QuackDataSource(DataSource):
         """Return the reader of a DataFrame."""
         self._parsed.check_read()
         return SnapshotReader(self._parsed, schema)
+
+    def streamReader(self, schema: StructType) -> ChangeStreamReader:
+        """Return the reader of a stream of changes."""
+        return ChangeStreamReader(self._parsed, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return the writer of one batch write; makes its staging table."""
