@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections import Counter
@@ -334,6 +335,30 @@ def test_the_newest_bytes_are_kept_and_the_overrun_is_told(fed: Cluster) -> None
     assert SEGMENT_BYTES <= kept_bytes <= 3 * SEGMENT_BYTES
     tables = node.rows("SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'changes_%'")
     assert tables[0][0] <= 3
+
+
+def test_a_reader_finishes_while_what_it_reads_is_dropped(tmp_path: Path) -> None:
+    """Segments that a statement still reads go, a checkpoint is made when it can, others are written."""
+    replica = Replica(tmp_path / "n0.db", "reader-finishes", "n0", patience_ms=60_000)
+    replica.command("retention", str(2 * SEGMENT_BYTES))
+    replica.con.execute("CREATE TABLE t (i INTEGER, v BLOB)")
+    insert = "INSERT INTO t SELECT {} + r, encode(repeat(chr(97 + {}), 400000)) FROM range(10) x(r)"
+    for i in range(4):
+        replica.con.execute(insert.format(10 * i, i))
+    reader = replica.session()
+    reader.execute("SELECT i, v FROM quack_changes('t', NULL, NULL)")
+    rows = [reader.fetchone()]
+    for i in range(4, 10):
+        replica.con.execute(insert.format(10 * i, i))
+        with contextlib.suppress(duckdb.Error):
+            replica.command("checkpoint")
+    rows += reader.fetchall()
+    replica.command("checkpoint")
+    assert [(i, v == bytes([97 + i // 10]) * 400000) for i, v in rows] == [
+        (i, True) for i in range(rows[0][0], 40)
+    ]
+    assert min(row[4] for row in changes(replica, "t")) > 40
+    replica.close()
 
 
 def test_it_survives_image_checkpoint_and_restart(tmp_path: Path) -> None:
