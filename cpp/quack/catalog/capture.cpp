@@ -25,6 +25,7 @@
 #include "quack/catalog/chunk_codec.hpp"
 #include "quack/catalog/private_access.hpp"
 #include "quack/catalog/row_reader.hpp"
+#include "quack/common/batch_size.hpp"
 #include "quack/common/limits.hpp"
 
 namespace quack {
@@ -93,39 +94,32 @@ std::map<raft::GroupId, std::vector<int64_t>> ByGroup(duckdb::DataTable &table, 
 	return result;
 }
 
-//! How many rows go into a batch, so that batches stay small however large the rows are.
-class BatchSize {
+//! Far below any limit, far above the cost of a batch.
+constexpr size_t BATCH_BYTES = 512 * 1024;
+
+//! Batches of the rows of one table.
+class TableBatches {
 public:
-	explicit BatchSize(const ObjectName &table_p) : table(table_p) {
+	explicit TableBatches(const ObjectName &table_p) : table(table_p), size(BATCH_BYTES, STANDARD_VECTOR_SIZE) {
 	}
 
 	idx_t Rows(idx_t left) const {
-		return std::min(rows, left);
+		return size.Rows(left);
 	}
 	//! False when the rows must be encoded again, fewer at a time. `bytes` is that of the larger of old and new rows.
 	bool Fits(size_t bytes, idx_t count) {
-		if (bytes > BATCH_BYTES && count > 1) {
-			rows = std::max<idx_t>(1, count * BATCH_BYTES / bytes);
-			return false;
-		}
-		if (bytes > ROW_BYTES_MAX) {
+		auto fit = size.Note(bytes, count);
+		if (fit == BatchSize::Fit::RowTooLarge) {
 			throw duckdb::InvalidInputException("a row of table \"%s\" takes %llu bytes, more than the %llu that one "
 			                                    "row may take; store it in several rows",
 			                                    table.ToString(), idx_t(bytes), idx_t(ROW_BYTES_MAX));
 		}
-		if (bytes < BATCH_BYTES / 4) {
-			rows = std::min<idx_t>(2 * rows, STANDARD_VECTOR_SIZE);
-		}
-		return true;
+		return fit == BatchSize::Fit::Yes;
 	}
 
 private:
-	//! Far below any limit, far above the cost of a batch.
-	static constexpr size_t BATCH_BYTES = 512 * 1024;
-
 	const ObjectName &table;
-	//! A first guess of how many large rows fit.
-	idx_t rows = 64;
+	BatchSize size;
 };
 
 std::string EncodeRows(duckdb::DataChunk &chunk, idx_t begin, idx_t count, idx_t columns) {
@@ -319,7 +313,7 @@ void Capture::WriteDeletes(duckdb::DuckTableEntry &entry, raft::GroupId group, c
 	duckdb::TransactionData before(duckdb::MAX_TRANSACTION_ID, transaction.view.visibility_bound);
 	auto name = NameOf(entry);
 	writer.BeginRows(EffectKind::DeleteRows, name, {});
-	BatchSize batch(name);
+	TableBatches batch(name);
 	for (size_t start = 0; start < row_ids.size();) {
 		auto count = batch.Rows(row_ids.size() - start);
 		std::vector<int64_t> ids(row_ids.begin() + int64_t(start), row_ids.begin() + int64_t(start + count));
@@ -372,7 +366,7 @@ void Capture::WriteUpdates(duckdb::DuckTableEntry &entry, raft::GroupId group, c
 	RowReader old_rows(table, AllColumns(table));
 	RowReader new_rows(table, columns);
 	writer.BeginRows(EffectKind::UpdateRows, name, columns);
-	BatchSize batch(name);
+	TableBatches batch(name);
 	for (size_t start = 0; start < row_ids.size();) {
 		auto count = batch.Rows(row_ids.size() - start);
 		std::vector<int64_t> ids(row_ids.begin() + int64_t(start), row_ids.begin() + int64_t(start + count));
@@ -393,7 +387,7 @@ void Capture::WriteMoved(duckdb::DuckTableEntry &entry, raft::GroupId group, con
 	auto name = NameOf(entry);
 	RowReader rows(table, AllColumns(table));
 	writer.BeginRows(EffectKind::InsertRows, name, {});
-	BatchSize batch(name);
+	TableBatches batch(name);
 	for (size_t start = 0; start < row_ids.size();) {
 		auto count = batch.Rows(row_ids.size() - start);
 		auto new_rows = ReadAndEncode(rows, duckdb::TransactionData(transaction), row_ids.data() + start, count);
@@ -427,7 +421,7 @@ void Capture::WriteInserts(duckdb::LocalTableStorage &storage) {
 	auto columns = storage.table_ref.get().ColumnCount();
 	auto route = parts->RouteOf(*storage.table_entry, name);
 	std::set<raft::GroupId> open;
-	BatchSize batch(name);
+	TableBatches batch(name);
 	auto write = [&](raft::GroupId group, duckdb::DataChunk &chunk) {
 		auto &writer = parts->For(group);
 		if (open.insert(group).second) {

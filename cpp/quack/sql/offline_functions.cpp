@@ -2,9 +2,9 @@
 
 #include <functional>
 
-#include "duckdb/function/table_function.hpp"
 #include "quack/catalog/replicated_database.hpp"
 #include "quack/sql/session.hpp"
+#include "quack/sql/row_table.hpp"
 #include "quack/sql/sql_error.hpp"
 #include "quack/storage/log_inspect.hpp"
 
@@ -15,10 +15,6 @@ using duckdb::LogicalType;
 using duckdb::Value;
 
 namespace {
-
-using Row = duckdb::vector<Value>;
-using Rows = std::vector<Row>;
-using Columns = std::vector<std::pair<std::string, LogicalType>>;
 
 //! Reads files below a path; needs no node and changes nothing.
 struct OfflineFunction {
@@ -36,11 +32,6 @@ struct OfflineInfo final : public duckdb::TableFunctionInfo {
 struct OfflineBindData final : public duckdb::TableFunctionData {
 	const OfflineFunction *function = nullptr; //! of the catalog's function, which outlives the query
 	std::string path;
-};
-
-struct OfflineState final : public duckdb::GlobalTableFunctionState {
-	Rows rows;
-	size_t next = 0;
 };
 
 Value Unsigned(uint64_t value) {
@@ -180,29 +171,17 @@ duckdb::unique_ptr<duckdb::FunctionData> Bind(duckdb::ClientContext &context, du
 duckdb::unique_ptr<duckdb::GlobalTableFunctionState> Init(duckdb::ClientContext &context,
                                                           duckdb::TableFunctionInitInput &input) {
 	auto &data = input.bind_data->Cast<OfflineBindData>();
-	auto state = duckdb::make_uniq<OfflineState>();
+	auto state = duckdb::make_uniq<RowTableState>();
 	state->rows = data.function->rows(*context.db, data.path);
 	return std::move(state);
-}
-
-void Scan(duckdb::ClientContext &, duckdb::TableFunctionInput &input, duckdb::DataChunk &output) {
-	auto &state = input.global_state->Cast<OfflineState>();
-	duckdb::idx_t count = 0;
-	while (count < STANDARD_VECTOR_SIZE && state.next < state.rows.size()) {
-		auto &row = state.rows[state.next++];
-		for (size_t column = 0; column < row.size(); column++) {
-			output.data[column].SetValue(count, row[column]);
-		}
-		count++;
-	}
-	output.SetChildCardinality(count);
 }
 
 } // namespace
 
 void RegisterOfflineFunctions(duckdb::ExtensionLoader &loader) {
 	for (auto &function : {LogRecords(), LogSummary(), LogGroups(), CatalogFile()}) {
-		duckdb::TableFunction table(duckdb::Identifier(function.name), {LogicalType::VARCHAR}, Scan, Bind, Init);
+		duckdb::TableFunction table(duckdb::Identifier(function.name), {LogicalType::VARCHAR}, ScanRowTable, Bind,
+		                            Init);
 		table.function_info = duckdb::make_shared_ptr<OfflineInfo>(function);
 		loader.RegisterFunction(table);
 	}

@@ -5,6 +5,7 @@
 #include "duckdb/common/exception/transaction_exception.hpp"
 #include "duckdb/main/client_context.hpp"
 
+#include "quack/common/batch_size.hpp"
 #include "quack/common/limits.hpp"
 #include "quack/sql/remote_catalog_entry.hpp"
 #include "quack/sql/remote_transaction.hpp"
@@ -99,7 +100,7 @@ private:
 	//! As many rows as make about a batch, however large they are; how many.
 	duckdb::idx_t AddRows(DataChunk &chunk, duckdb::idx_t begin) {
 		while (true) {
-			auto count = std::min<duckdb::idx_t>(rows_at_once, chunk.size() - begin);
+			auto count = batch_size.Rows(chunk.size() - begin);
 			DataChunk part;
 			part.InitializeEmpty(chunk.GetTypes());
 			part.Reference(chunk);
@@ -109,20 +110,17 @@ private:
 			auto size_before = open.encoded.size();
 			EncodeChunk(part, QuackVersion::V3, open.encoded);
 			auto bytes = open.encoded.size() - size_before;
-			if (bytes > BATCH_BYTES && count > 1) {
+			auto fit = batch_size.Note(bytes, count);
+			if (fit == BatchSize::Fit::Again) {
 				open.encoded.resize(size_before);
-				rows_at_once = std::max<duckdb::idx_t>(1, count * BATCH_BYTES / bytes);
 				continue;
 			}
-			if (bytes > ROW_BYTES_MAX) {
+			if (fit == BatchSize::Fit::RowTooLarge) {
 				throw duckdb::InvalidInputException("a row takes %llu bytes, more than the %llu that one row may take; "
 				                                    "store it in several rows [quack:%s]",
 				                                    static_cast<unsigned long long>(bytes),
 				                                    static_cast<unsigned long long>(ROW_BYTES_MAX),
 				                                    ErrorCodeName(ErrorCode::InvalidArgument));
-			}
-			if (bytes < BATCH_BYTES / 4) {
-				rows_at_once = std::min<duckdb::idx_t>(2 * rows_at_once, STANDARD_VECTOR_SIZE);
 			}
 			open.chunk_count++;
 			return count;
@@ -384,7 +382,7 @@ private:
 	std::shared_ptr<RemoteSession> session;
 
 	uint64_t rows = 0;
-	duckdb::idx_t rows_at_once = 64; //! a first guess of how many large rows make a batch
+	BatchSize batch_size {BATCH_BYTES, STANDARD_VECTOR_SIZE};
 	ChunkBatch open;
 	std::deque<ChunkBatch> batches;
 	size_t kept_bytes = 0;

@@ -7,11 +7,11 @@
 #include "duckdb/common/exception.hpp"
 #include "duckdb/common/exception/binder_exception.hpp"
 #include "duckdb/function/function_set.hpp"
-#include "duckdb/function/table_function.hpp"
 #include "quack/catalog/position_text.hpp"
 #include "quack/sql/group_functions.hpp"
 #include "quack/sql/node_runtime.hpp"
 #include "quack/sql/remote_catalog.hpp"
+#include "quack/sql/row_table.hpp"
 #include "quack/sql/sql_error.hpp"
 #include "quack/sql/attempt_walk.hpp"
 
@@ -23,13 +23,10 @@ using duckdb::Value;
 
 namespace {
 
-using Row = duckdb::vector<Value>;
-using Rows = std::vector<Row>;
-
 //! A function whose rows are computed at once, on the node or, through an attached catalog, on its remote node.
 struct StatusFunction {
 	std::string name;
-	std::vector<std::pair<std::string, LogicalType>> columns;
+	Columns columns;
 	std::function<Rows(NodeRuntime &, const duckdb::vector<Value> &)> rows;
 	//! Instead of `rows`, for what needs no node.
 	std::function<Rows()> own_rows;
@@ -47,11 +44,6 @@ struct StatusBindData final : public duckdb::TableFunctionData {
 	const StatusFunction *function = nullptr; //! of the catalog's function, which outlives the query
 	duckdb::vector<Value> arguments;
 	std::string catalog; //! empty = this node
-};
-
-struct StatusState final : public duckdb::GlobalTableFunctionState {
-	Rows rows;
-	size_t next = 0;
 };
 
 Value Text(const std::string &text) {
@@ -632,7 +624,7 @@ Rows RemoteStatusRows(duckdb::ClientContext &context, const StatusBindData &data
 duckdb::unique_ptr<duckdb::GlobalTableFunctionState> InitStatus(duckdb::ClientContext &context,
                                                                 duckdb::TableFunctionInitInput &input) {
 	auto &data = input.bind_data->Cast<StatusBindData>();
-	auto state = duckdb::make_uniq<StatusState>();
+	auto state = duckdb::make_uniq<RowTableState>();
 	if (data.function->own_rows) {
 		state->rows = data.function->own_rows();
 	} else if (data.catalog.empty()) {
@@ -643,19 +635,6 @@ duckdb::unique_ptr<duckdb::GlobalTableFunctionState> InitStatus(duckdb::ClientCo
 	return std::move(state);
 }
 
-void ScanStatus(duckdb::ClientContext &, duckdb::TableFunctionInput &input, duckdb::DataChunk &output) {
-	auto &state = input.global_state->Cast<StatusState>();
-	duckdb::idx_t count = 0;
-	while (count < STANDARD_VECTOR_SIZE && state.next < state.rows.size()) {
-		auto &row = state.rows[state.next++];
-		for (size_t column = 0; column < row.size(); column++) {
-			output.data[column].SetValue(count, row[column]);
-		}
-		count++;
-	}
-	output.SetChildCardinality(count);
-}
-
 void Register(duckdb::ExtensionLoader &loader, const StatusFunction &function) {
 	duckdb::TableFunctionSet set {duckdb::Identifier(function.name)};
 	auto info = duckdb::make_shared_ptr<StatusFunctionInfo>(function);
@@ -664,7 +643,7 @@ void Register(duckdb::ExtensionLoader &loader, const StatusFunction &function) {
 		if (with_catalog) {
 			arguments.insert(arguments.begin(), LogicalType::VARCHAR);
 		}
-		duckdb::TableFunction overload(arguments, ScanStatus, BindStatus, InitStatus);
+		duckdb::TableFunction overload(arguments, ScanRowTable, BindStatus, InitStatus);
 		overload.function_info = info;
 		set.AddFunction(overload);
 	}
