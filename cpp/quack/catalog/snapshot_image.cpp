@@ -72,20 +72,18 @@ std::string EncodeRecord(const ImageRecord &record) {
 	writer.PutU8(RECORD_VERSION);
 	writer.PutBytes(record.boot_id);
 	writer.PutBytes(wire::Encode(record.image));
-	writer.PutU32(Crc32c(out));
+	SealRecord(out);
 	return out;
 }
 
 Result<ImageRecord> DecodeRecord(ByteView bytes) {
-	constexpr size_t CRC_BYTES = 4;
 	Status damaged(ErrorCode::Corruption, "not the record of an image");
-	if (bytes.size() < CRC_BYTES) {
+	auto body = UnsealRecord(bytes);
+	if (!body) {
 		return damaged;
 	}
-	auto body = bytes.substr(0, bytes.size() - CRC_BYTES);
-	ByteReader reader(body);
-	if (ByteReader(bytes.substr(body.size())).GetU32() != Crc32c(body) || reader.GetU32() != RECORD_MAGIC ||
-	    reader.GetU8() != RECORD_VERSION) {
+	ByteReader reader(*body);
+	if (reader.GetU32() != RECORD_MAGIC || reader.GetU8() != RECORD_VERSION) {
 		return damaged;
 	}
 	ImageRecord record;

@@ -57,4 +57,18 @@ uint32_t Crc32c(ByteView bytes, uint32_t crc) {
 	return ~ExtendByTable(bytes, crc);
 }
 
+void SealRecord(std::string &record) {
+	ByteWriter(record).PutU32(Crc32c(record));
+}
+
+std::optional<ByteView> UnsealRecord(ByteView sealed) {
+	constexpr size_t CRC_BYTES = sizeof(uint32_t);
+	if (sealed.size() < CRC_BYTES) {
+		return std::nullopt;
+	}
+	auto record = sealed.substr(0, sealed.size() - CRC_BYTES);
+	auto crc = ByteReader(sealed.substr(record.size())).GetU32();
+	return crc == Crc32c(record) ? std::optional<ByteView>(record) : std::nullopt;
+}
+
 } // namespace quack

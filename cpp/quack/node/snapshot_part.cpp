@@ -23,21 +23,17 @@ std::string Encode(const SnapshotPart &part) {
 	writer.PutVarint(part.offset);
 	writer.PutU32(part.crc32c);
 	writer.PutVarint(part.resumed_count);
-	writer.PutU32(Crc32c(out));
+	SealRecord(out);
 	return out;
 }
 
 Result<SnapshotPart> DecodeSnapshotPart(ByteView bytes) {
-	constexpr size_t CRC_BYTES = 4;
 	Status damaged(ErrorCode::Corruption, "the record of a partial snapshot is damaged");
-	if (bytes.size() < CRC_BYTES) {
+	auto body = UnsealRecord(bytes);
+	if (!body) {
 		return damaged;
 	}
-	auto body = bytes.substr(0, bytes.size() - CRC_BYTES);
-	if (ByteReader(bytes.substr(body.size())).GetU32() != Crc32c(body)) {
-		return damaged;
-	}
-	ByteReader reader(body);
+	ByteReader reader(*body);
 	if (reader.GetU32() != PART_MAGIC) {
 		return damaged;
 	}

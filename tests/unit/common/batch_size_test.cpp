@@ -1,6 +1,8 @@
 //! Goal: batches near the wanted size whatever rows come, and a refusal of what no batch can hold.
 #include <doctest/doctest.h>
 
+#include <vector>
+
 #include "quack/common/batch_size.hpp"
 
 using namespace quack;

@@ -71,3 +71,18 @@ TEST_CASE("CRC-32C: the check value of RFC 3720 and splitting anywhere") {
 		CHECK(Crc32c(ByteView(bytes).substr(cut), head) == Crc32c(bytes));
 	}
 }
+
+TEST_CASE("a sealed record comes back whole, and not at all when anything of it is missing or changed") {
+	for (std::string record : {std::string(), std::string("x"), std::string(1000, 'r')}) {
+		auto sealed = record;
+		SealRecord(sealed);
+		REQUIRE(UnsealRecord(sealed).has_value());
+		CHECK(*UnsealRecord(sealed) == record);
+		for (size_t i = 0; i < sealed.size(); i++) {
+			CHECK(!UnsealRecord(ByteView(sealed).substr(0, i)));
+			auto changed = sealed;
+			changed[i] = static_cast<char>(changed[i] ^ 1);
+			CHECK(!UnsealRecord(changed));
+		}
+	}
+}
