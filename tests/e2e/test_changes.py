@@ -134,6 +134,10 @@ def test_errors_have_codes(fed: LocalCluster, session: duckdb.DuckDBPyConnection
         with pytest.raises(duckdb.Error) as caught:
             session.execute(f"FROM quack_changes('cp', {arguments})").fetchall()
         assert quack.errors.code_of(caught.value) == code, str(caught.value)
+    for value in ("'lots'", "-1"):
+        with pytest.raises(duckdb.Error, match="text like '512MB'") as caught:
+            session.execute(f"SELECT quack_changes_set_retention({value})")
+        assert quack.errors.code_of(caught.value) == "invalid_argument"
 
 
 @pytest.fixture

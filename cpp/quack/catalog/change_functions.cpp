@@ -10,6 +10,7 @@
 #include "duckdb/function/table_function.hpp"
 #include "duckdb/main/database_manager.hpp"
 #include "duckdb/parser/qualified_name.hpp"
+#include "duckdb/planner/binder.hpp"
 #include "quack/catalog/capture.hpp"
 #include "quack/catalog/change_reader.hpp"
 #include "quack/catalog/coded_error.hpp"
@@ -34,6 +35,7 @@ struct ChangeFunctionInfo final : public duckdb::TableFunctionInfo {
 
 struct ChangeBindData final : public duckdb::TableFunctionData {
 	duckdb::vector<Value> arguments; //! without the catalog's name
+	ChangeDefinition definition;     //! of the table, when the statement was planned
 };
 
 struct RowsState final : public duckdb::GlobalTableFunctionState {
@@ -164,7 +166,11 @@ duckdb::unique_ptr<duckdb::FunctionData> BindRows(duckdb::ClientContext &context
 	std::string catalog;
 	auto data = duckdb::make_uniq<ChangeBindData>();
 	data->arguments = SplitArguments(input, catalog);
-	auto definition = DefinitionOf(FindTable(context, data->arguments[0]));
+	auto &table = FindTable(context, data->arguments[0]);
+	// So that a prepared statement is planned anew when the table has changed.
+	input.binder->GetStatementProperties().RegisterDBRead(table.ParentCatalog(), context);
+	data->definition = DefinitionOf(table);
+	auto &definition = data->definition;
 	for (duckdb::idx_t i = 0; i < CHANGE_OWN_COLUMNS; i++) {
 		names.emplace_back(CHANGE_OWN_NAMES[i]);
 		types.push_back(ChangeOwnType(i));
@@ -183,11 +189,11 @@ duckdb::unique_ptr<duckdb::FunctionData> BindRows(duckdb::ClientContext &context
 
 duckdb::unique_ptr<duckdb::GlobalTableFunctionState> InitRows(duckdb::ClientContext &context,
                                                               duckdb::TableFunctionInitInput &input) {
-	auto &arguments = input.bind_data->Cast<ChangeBindData>().arguments;
-	auto &table = FindTable(context, arguments[0]);
+	auto &data = input.bind_data->Cast<ChangeBindData>();
+	auto &arguments = data.arguments;
+	auto scan = OpenScan(context, FindTable(context, arguments[0]), arguments[1], arguments[2]);
 	auto state = duckdb::make_uniq<RowsState>();
-	state->rows = std::make_unique<ChangeRows>(context, OpenScan(context, table, arguments[1], arguments[2]),
-	                                           DefinitionOf(table), arguments[0].ToString());
+	state->rows = std::make_unique<ChangeRows>(context, std::move(scan), data.definition, arguments[0].ToString());
 	return std::move(state);
 }
 

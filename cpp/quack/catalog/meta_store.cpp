@@ -11,6 +11,15 @@ namespace {
 const ObjectName ENTRIES {{META_SCHEMA}, "entries"};
 const ObjectName STATE {{META_SCHEMA}, "state"};
 
+//! Throws Status.
+ApplyTable &MetaTable(ApplySession &session, const ObjectName &name) {
+	try {
+		return session.Table(name);
+	} catch (Rejected &) {
+		throw Status(ErrorCode::Corruption, "table " + name.ToString() + " is missing");
+	}
+}
+
 std::string StreamTable(const OpenStream &open, uint32_t number) {
 	return "stream_" + RequestIdToString(open.stream) + "_" + std::to_string(number);
 }
@@ -226,7 +235,7 @@ std::string EncodeSequenceUsers(const SequenceUsers &users) {
 
 void AppendMetaRows(ApplySession &session, const ObjectName &name, size_t count,
                     const std::function<std::vector<duckdb::Value>(size_t)> &row) {
-	auto &table = session.Table(name);
+	auto &table = MetaTable(session, name);
 	for (size_t start = 0; start < count; start += STANDARD_VECTOR_SIZE) {
 		auto rows = std::min<size_t>(STANDARD_VECTOR_SIZE, count - start);
 		duckdb::DataChunk chunk;
@@ -283,25 +292,17 @@ void AppendFragment(ApplySession &session, const OpenStream &open, const Fragmen
 		session.ForgetTables();
 		QueryRows(session.GetConnection(), "CREATE TABLE cp.__quack." + name + "(sequence UINTEGER, bytes BLOB)");
 	}
-	try {
-		AppendMetaRows(session, {{META_SCHEMA}, name}, 1, [&](size_t) {
-			return std::vector<duckdb::Value> {duckdb::Value::UINTEGER(fragment.sequence),
-			                                   duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(
-			                                                           fragment.bytes.data()),
-			                                                       fragment.bytes.size())};
-		});
-	} catch (Rejected &) {
-		throw Status(ErrorCode::Corruption, "table __quack." + name + " is missing");
-	}
+	AppendMetaRows(session, {{META_SCHEMA}, name}, 1, [&](size_t) {
+		return std::vector<duckdb::Value> {duckdb::Value::UINTEGER(fragment.sequence),
+		                                   duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(
+		                                                           fragment.bytes.data()),
+		                                                       fragment.bytes.size())};
+	});
 }
 
 std::vector<std::string> ReadFragments(ApplySession &session, const OpenStream &open, uint32_t table) {
 	auto name = StreamTable(open, table);
-	try {
-		session.Table({{META_SCHEMA}, name});
-	} catch (Rejected &) {
-		throw Status(ErrorCode::Corruption, "table __quack." + name + " is missing");
-	}
+	MetaTable(session, {{META_SCHEMA}, name});
 	std::vector<std::string> fragments;
 	for (auto &row :
 	     QueryRows(session.GetConnection(), "SELECT bytes FROM cp.__quack." + name + " ORDER BY sequence")) {

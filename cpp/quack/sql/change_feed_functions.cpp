@@ -31,14 +31,14 @@ duckdb::unique_ptr<duckdb::TableRef> OnRemote(duckdb::ClientContext &context, co
 }
 
 Status SetRetention(catalog::ReplicatedDatabase &replica, const duckdb::Value &value, MonotonicNs deadline) {
-	auto bytes = value.type().id() == duckdb::LogicalTypeId::VARCHAR
-	                 ? int64_t(duckdb::StringUtil::ParseFormattedBytes(value.ToString()))
-	                 : value.GetValue<int64_t>();
-	if (bytes < 0) {
+	duckdb::idx_t bytes = 0;
+	auto is_text = value.type().id() == duckdb::LogicalTypeId::VARCHAR;
+	if (is_text ? !duckdb::StringUtil::TryParseFormattedBytes(value.ToString(), bytes).empty()
+	            : value.GetValue<int64_t>() < 0) {
 		return Status(ErrorCode::InvalidArgument,
-		              "expected a number of bytes, or 0 to keep no changes, got " + value.ToString());
+		              "expected bytes, text like '512MB', or 0 to keep no changes, got '" + value.ToString() + "'");
 	}
-	return replica.SetChangesRetention(uint64_t(bytes), deadline);
+	return replica.SetChangesRetention(is_text ? bytes : value.GetValue<uint64_t>(), deadline);
 }
 
 } // namespace

@@ -20,6 +20,7 @@ from typing import Any
 
 import duckdb
 from catalog_replica import Cluster, Replica
+from change_fold import changes, content, fold
 
 #: Errors that concurrency may cause; any other fails the run.
 EXPECTED = (
@@ -125,6 +126,7 @@ class Writer(threading.Thread):
 
 
 def prepare(cluster: Cluster) -> None:
+    cluster[0].command("retention", str(1 << 30))
     first = cluster[0].con
     first.execute("CREATE SEQUENCE sq")
     first.execute("CREATE TABLE k(i BIGINT PRIMARY KEY, s VARCHAR)")
@@ -156,6 +158,21 @@ def run_writers(cluster: Cluster, seed: int, seconds: float) -> list[Writer]:
     return writers
 
 
+def compare_changes(replicas: list[Replica]) -> list[str]:
+    """All tell the same changes, which make up the tables; that of w has columns with defaults, which are none."""
+    problems = []
+    for table in ("k", "n", "w"):
+        feed = changes(replicas[0], table)
+        problems += [
+            f"the changes of {table} differ on {replica.node}"
+            for replica in replicas[1:]
+            if changes(replica, table) != feed
+        ]
+        if table != "w" and fold(feed) != content(replicas[0], table):
+            problems.append(f"the changes of {table} do not make up its content")
+    return problems
+
+
 def run(directory: Path, seed: int, seconds: float) -> dict[str, Any]:
     """Writers on three replicas with checkpoints in between; then all must be equal, and a replay of the log too."""
     cluster = Cluster(directory, REPLICAS)
@@ -172,6 +189,7 @@ def run(directory: Path, seed: int, seconds: float) -> dict[str, Any]:
         fresh = Replica(directory / "fresh.db", cluster.log, "fresh")
         if fresh.hashes() != hashes:
             problems.append("a replay of the log differs from the replicas")
+        problems += compare_changes([*cluster.replicas, fresh])
         fresh.close()
         cluster.close()
     committed = [writer.committed for writer in writers]

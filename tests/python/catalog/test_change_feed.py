@@ -13,17 +13,10 @@ from typing import Any
 import duckdb
 import pytest
 from catalog_replica import Cluster, Replica
+from change_fold import changes, content, fold
 
-OWN_COLUMNS = 5
 SEGMENT_BYTES = 4 * 1024 * 1024
 RETENTION = str(1 << 30)
-
-
-def changes(replica: Replica, table: str, start: Any = None, end: Any = None) -> list[tuple]:
-    """Rows of the feed without the request id."""
-    replica.command("wait")
-    rows = replica.rows("SELECT * FROM quack_changes(?, ?, ?)", table, start, end)
-    return [row[:4] + row[OWN_COLUMNS:] for row in rows]
 
 
 def kinds(replica: Replica, table: str, start: Any = None, end: Any = None) -> list[tuple]:
@@ -36,23 +29,6 @@ def position(replica: Replica) -> str:
     replica.command("wait")
     groups = [line.split("|") for line in replica.command("changes").splitlines()[1:]]
     return ",".join(f"{group[0]}:{group[3]}" for group in groups)
-
-
-def fold(rows: list[tuple], content: Counter | None = None) -> Counter:
-    """The content of a table after the changes; fails when one of them does not fit."""
-    content = Counter() if content is None else content
-    for row in rows:
-        change, values = row[0], row[4:]
-        if change in ("insert", "update_postimage"):
-            content[values] += 1
-        else:
-            assert content[values] > 0, f"{row} is about a row that is not there"
-            content[values] -= 1
-    return +content
-
-
-def content(replica: Replica, table: str) -> Counter:
-    return Counter(replica.rows(f"SELECT * FROM {table}"))
 
 
 def assert_same_feed(cluster: Cluster, table: str) -> list[tuple]:
@@ -266,6 +242,24 @@ def test_a_renamed_table_keeps_its_changes_and_a_new_one_has_none(fed: Cluster) 
     assert node.rows("SELECT change, change_1 FROM quack_changes('s.t', NULL, NULL)") == [
         ("insert", "mine")
     ]
+
+
+def test_a_prepared_statement_follows_the_table(fed: Cluster) -> None:
+    node = fed[0]
+    node.con.execute("CREATE TYPE mood AS ENUM ('sad', 'glad')")
+    node.con.execute("CREATE TABLE t (i INTEGER, m mood)")
+    node.con.execute("INSERT INTO t VALUES (1, 'glad')")
+    node.con.execute(
+        "PREPARE feed AS SELECT * EXCLUDE (request_id) FROM quack_changes('t', NULL, NULL)"
+    )
+    assert [row[4:] for row in node.rows("EXECUTE feed")] == [(1, "glad")]
+    node.con.execute("ALTER TABLE t ADD COLUMN w INTEGER")
+    node.con.execute("INSERT INTO t VALUES (2, 'sad', 5)")
+    assert [row[4:] for row in node.rows("EXECUTE feed")] == [(1, "glad", None), (2, "sad", 5)]
+    node.con.execute("ALTER TABLE t DROP COLUMN m")
+    assert [row[4:] for row in node.rows("EXECUTE feed")] == [(1, None), (2, 5)]
+    node.con.execute("DROP TYPE mood")
+    assert kinds(fed[2], "t") == [("insert", 1, None), ("insert", 2, 5)]
 
 
 def test_values_of_every_type_come_back(fed: Cluster) -> None:
