@@ -48,7 +48,7 @@ TEST_CASE("rows may change their size on the way") {
 		CHECK(bytes <= WANTED);
 	}
 	auto small = Batches(size, 5000, 1);
-	CHECK(small.back() > WANTED / 4);
+	CHECK(small[small.size() / 2] > WANTED / 4);
 }
 
 TEST_CASE("a batch has no more rows than allowed") {
