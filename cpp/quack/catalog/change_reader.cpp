@@ -69,8 +69,10 @@ ChangeFeed LoadFeed(duckdb::ClientContext &context) {
 		return feed;
 	}
 	while (auto *rows = scan.Next()) {
+		rows->Flatten(); // nearly all rows are about something else
+		auto *kinds = duckdb::FlatVector::GetData<uint8_t>(rows->data[1]);
 		for (idx_t i = 0; i < rows->size(); i++) {
-			auto kind = StateKind(rows->GetValue(1, i).GetValue<uint8_t>());
+			auto kind = StateKind(kinds[i]);
 			if (kind >= StateKind::ChangeSetting) {
 				LoadChangeRow(kind, rows->GetValue(0, i).GetValue<uint64_t>(),
 				              duckdb::StringValue::Get(rows->GetValue(2, i)),

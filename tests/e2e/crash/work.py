@@ -53,6 +53,7 @@ def open_session(cluster: LocalCluster, node: LocalNode | None = None) -> duckdb
 
 def create(cluster: LocalCluster) -> None:
     session = open_session(cluster)
+    session.execute("SELECT quack_changes_set_retention('1GB')")
     session.execute("CREATE TABLE cp.t (step INTEGER, filler VARCHAR)")
     session.execute("CREATE TABLE cp.u (step INTEGER PRIMARY KEY, changes INTEGER)")
     session.execute("CREATE TABLE cp.w (step INTEGER, text VARCHAR)")
@@ -136,6 +137,16 @@ class Worker:
             session.close()
 
 
+def compare_changes(session: duckdb.DuckDBPyConnection, table: str) -> int:
+    """How many different rows of a table are not what its change feed adds up to."""
+    own = "change, commit_group, commit_index, commit_order, request_id"
+    weight = "CASE WHEN change IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
+    feed = f"""SELECT * EXCLUDE ({own}), sum({weight})::BIGINT AS n
+        FROM quack_changes('cp', '{table}', NULL, NULL) GROUP BY ALL HAVING n <> 0"""
+    rows = f"SELECT *, count(*) AS n FROM cp.{table} GROUP BY ALL"
+    return len(session.execute(f"({feed} EXCEPT {rows}) UNION ({rows} EXCEPT {feed})").fetchall())
+
+
 def check(
     session: duckdb.DuckDBPyConnection, acknowledged: list[int], unknown: list[int]
 ) -> list[str]:
@@ -164,6 +175,11 @@ def check(
     )
     if large != {step: LARGE_ROWS for step in steps if is_large(step)}:
         problems.append(f"large transactions left {large} rows of {LARGE_ROWS}")
+    problems += [
+        f"{count} rows of {table} are not what its changes say"
+        for table in ("t", "u", "w")
+        if (count := compare_changes(session, table))
+    ]
     stormy = {step for step in steps if is_storm(step) and step + CALM_AFTER not in steps}
     tables = session.execute(
         "SELECT table_name FROM duckdb_tables() WHERE database_name = 'cp' AND schema_name = 'main'"
