@@ -93,9 +93,10 @@ inline std::string FormatMessageBody(const Message &m) {
 	case MessageType::VoteResponse:
 		return std::string(m.pre_vote ? " pre" : "") + (m.reject ? " refused" : " granted");
 	case MessageType::HeartbeatRequest:
-		return " commit=" + Number(m.commit_index) + (m.context ? " round=" + Number(m.context) : "");
+		return " commit=" + Number(m.commit_index) + (m.context ? " round=" + Number(m.context) : "") +
+		       (m.quiet ? " quiet" : "");
 	case MessageType::HeartbeatResponse:
-		return " round=" + Number(m.context);
+		return " round=" + Number(m.context) + (m.quiet ? " quiet" : "");
 	case MessageType::SnapshotRequest:
 		return " snapshot=" + Number(m.snapshot.index) + "/" + Number(m.snapshot.term) + " " +
 		       FormatMembership(m.snapshot.membership);

@@ -140,6 +140,7 @@ inline void Scenario::AddNodes(const Command &command) {
 	config.inflight_messages_max = command.Option("inflight", 64);
 	config.inflight_bytes_max = command.Option("inflight-bytes", 16 * 1024 * 1024);
 	config.uncommitted_bytes_max = command.Option("uncommitted-bytes", 64 * 1024 * 1024);
+	config.quiet_after = static_cast<MonotonicNs>(command.Option("quiet-ms", 0)) * NS_PER_MS;
 	config.pending_reads_max = command.Option("pending-reads", 4096);
 	config.committed_bytes_max = command.Option("committed-bytes", 4 * 1024 * 1024);
 	config.unapplied_bytes_max = command.Option("unapplied-bytes", 64 * 1024 * 1024);
@@ -187,6 +188,13 @@ inline void Scenario::RegisterWorld() {
 	};
 	handlers["stabilize"] = [this](const Command &c) {
 		Stabilize(c);
+	};
+	handlers["wake"] = [this](const Command &c) {
+		WakeEvent event;
+		for (auto node : c.Nodes("silent")) {
+			event.silent[node] = cluster.now - static_cast<MonotonicNs>(c.Option("for-ms", 0)) * NS_PER_MS;
+		}
+		cluster.Step(c.WordNumber(0), event);
 	};
 	handlers["cut"] = [this](const Command &c) {
 		cluster.Cut(c.WordNumber(0), c.WordNumber(1));
@@ -292,6 +300,7 @@ inline void Scenario::RegisterEvents() {
 		message.reject = c.Has("reject");
 		message.pre_vote = c.Has("pre");
 		message.force = c.Has("force");
+		message.quiet = c.Has("quiet");
 		for (auto type = 1; type <= static_cast<int>(MessageType::TimeoutNow); type++) {
 			if (c.Has(MessageName(static_cast<MessageType>(type)))) {
 				message.type = static_cast<MessageType>(type);
@@ -398,6 +407,7 @@ inline void Scenario::PrintStatus(NodeId node) {
 			out += " transfer-to=" + Number(status.transfer_target);
 		}
 	}
+	out += status.is_quiet ? " quiet" : "";
 	out += (status.pending_reads > 0 ? " reads=" + Number(status.pending_reads) : "") + "\n";
 }
 

@@ -13,6 +13,8 @@ const std::vector<Canary> &Canaries() {
 	    {"apply_past_commit", &Sabotage::apply_past_commit},
 	    {"vote_for_stale_log", &Sabotage::vote_for_stale_log},
 	    {"vote_twice_per_term", &Sabotage::vote_twice_per_term},
+	    {"quiet_with_follower_behind", &Sabotage::quiet_with_follower_behind},
+	    {"ignore_silence", &Sabotage::ignore_silence},
 	    {"skip_log_sync", &Sabotage::skip_log_sync},
 	    {"skip_checksum", &Sabotage::skip_checksum},
 	    {"apply_before_durable", &Sabotage::apply_before_durable},

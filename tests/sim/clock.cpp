@@ -24,6 +24,8 @@ const char *EventKindName(EventKind kind) {
 	                                    "deliver",
 	                                    "sync_done",
 	                                    "apply_done",
+	                                    "beat_tick",
+	                                    "beat",
 	                                    "unreachable",
 	                                    "checkpoint_begin",
 	                                    "checkpoint_durable",

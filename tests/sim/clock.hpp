@@ -13,6 +13,8 @@ enum class EventKind : uint8_t {
 	Deliver,           //! node, arg = index into the network's message pool
 	SyncDone,          //! node, arg = sequence number of the last covered write
 	ApplyDone,         //! node
+	BeatTick,          //! node: looks who is silent, sends beats
+	Beat,              //! node, arg = who is alive
 	Unreachable,       //! node, arg = peer slot
 	CheckpointBegin,   //! node
 	CheckpointDurable, //! node

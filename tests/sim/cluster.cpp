@@ -50,6 +50,9 @@ void Cluster::Handle(const SimEvent &event) {
 	case EventKind::SnapshotCall:
 		DeliverCall(event);
 		return;
+	case EventKind::Beat:
+		DeliverBeat(event);
+		return;
 	default:
 		break;
 	}
@@ -157,6 +160,15 @@ void Cluster::DeliverCall(const SimEvent &event) {
 	SnapshotCall call = calls[event.arg];
 	if (node.Id() == call.to && world.network.IsOpen(SlotOf(call.from), event.node)) {
 		node.TakeCall(call);
+	}
+}
+
+void Cluster::DeliverBeat(const SimEvent &event) {
+	SimNode &node = *nodes[event.node];
+	if (node.IsAlive() && node.IsPaused()) {
+		world.queue.Defer(event, node.PausedUntil());
+	} else if (node.IsAlive() && world.network.IsOpen(SlotOf(event.arg), event.node)) {
+		node.HearBeat(event.arg);
 	}
 }
 

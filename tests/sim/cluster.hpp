@@ -57,6 +57,7 @@ public:
 private:
 	void DeliverMessage(const SimEvent &event);
 	void DeliverCall(const SimEvent &event);
+	void DeliverBeat(const SimEvent &event);
 
 	World &world;
 	Prng prng;

@@ -44,7 +44,7 @@ struct DiskOptions {
 	size_t spare_segments_max = 0;
 	//! How often the power goes again in the middle of a recovery.
 	uint32_t recovery_crash_percent = 0;
-	//! Hold the log against the image; off where only the six properties shall notice.
+	//! Hold the log against the image; off where only the seven properties shall notice.
 	bool has_oracle = true;
 	Sabotage sabotage;
 };

@@ -28,7 +28,7 @@ const char *const HELP =
     "  --canary NAME         break one rule; with --seed run that seed, else look for a seed that notices\n"
     "  --canaries            do so for every rule; with --seeds also run the healthy core first\n"
     "  --canary-seeds N      give up on a canary after N seeds (default 2000)\n"
-    "  --only-properties     check only the six properties, not the core's invariants and other early warnings\n"
+    "  --only-properties     check only the seven properties, not the core's invariants and other early warnings\n"
     "  --list-canaries       print the names\n"
     "  --help\n"
     "\n"

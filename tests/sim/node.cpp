@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "quack/common/check.hpp"
+#include "quack/raft/quorum.hpp"
 
 namespace quack {
 namespace sim {
@@ -23,7 +24,8 @@ raft::SnapshotMeta FirstStart(const raft::Membership &initial) {
 SimNode::SimNode(World &world_p, NodeListener &listener_p, uint32_t slot_p, const raft::Membership &initial_p)
     : world(world_p), listener(listener_p), slot(slot_p), initial(initial_p), id(MakeNodeId(slot_p, 0)),
       prng(world_p.settings.seed ^ (0x6e6f646500000000ULL + slot_p)), machine(world_p.settings.key_count, initial_p),
-      snapshots(world_p.settings, world_p.sabotage, world_p.coverage, *this) {
+      snapshots(world_p.settings, world_p.sabotage, world_p.coverage, *this),
+      beats(world_p.settings.config.election_timeout) {
 	membership = initial;
 	disk = MakeDisk();
 }
@@ -67,6 +69,13 @@ void SimNode::Start() {
 	membership = status.membership;
 	hard_state = restored.hard_state;
 	commit_index = restored.applied_index;
+	beats.Watch({}, 0);
+	was_quiet = false;
+	awake_since = world.queue.Now();
+	world.quiescence.OnStart(id);
+	if (config.quiet_after > 0) {
+		PushEvent(0, EventKind::BeatTick, 0);
+	}
 	world.trace.Add(Mix(id, life));
 	world.trace.Print("%10.3f  node %llu starts life %u: term %llu, log %llu..%llu, applied %llu",
 	                  static_cast<double>(world.queue.Now()) / NS_PER_MS, static_cast<unsigned long long>(id), life,
@@ -81,6 +90,7 @@ void SimNode::Crash(CrashKind kind, BitFlip flip) {
 	life++;
 	paused_until = 0;
 	world.coverage.crashes++;
+	world.quiescence.OnCrash(id, world.queue.Now());
 	kind = disk->HasLostPower() ? CrashKind::PowerLoss : kind;
 	world.coverage.lost_writes_at_crash += disk->Crash(kind, flip, prng);
 	bool behind =
@@ -161,6 +171,9 @@ void SimNode::HandleEvent(const SimEvent &event) {
 	case EventKind::SyncDone:
 		OnSyncDone(event.arg);
 		return;
+	case EventKind::BeatTick:
+		OnBeatTick();
+		return;
 	case EventKind::EarlyAnswer:
 		OpenGates(event.arg);
 		return;
@@ -198,6 +211,7 @@ void SimNode::Deliver(raft::Message message) {
 		world.trace.Print("%10.3f    recv %s", static_cast<double>(world.queue.Now()) / NS_PER_MS,
 		                  Describe(message).c_str());
 	}
+	HearBeat(message.from);
 	raft::ReceiveEvent receive;
 	receive.message = std::move(message);
 	Step(std::move(receive));
@@ -247,8 +261,52 @@ void SimNode::Step(decltype(raft::Event::body) body) {
 	Process(ready, role_before, term_before);
 	CheckPower();
 	if (core) {
+		NoteQuiet();
 		ScheduleTick();
 	}
+}
+
+void SimNode::HearBeat(raft::NodeId node) {
+	beats.Heard(node, clock.Local(world.queue.Now()));
+}
+
+void SimNode::OnBeatTick() {
+	auto now = clock.Local(world.queue.Now());
+	std::set<raft::NodeId> others;
+	for (auto member : raft::AllMembers(membership)) {
+		others.insert(member);
+	}
+	others.erase(id);
+	beats.Watch(others, now);
+	auto silent = beats.Silent(now);
+	if (core->IsQuiet() && !silent.empty() && !world.sabotage.ignore_silence) {
+		Step(raft::WakeEvent {silent});
+		world.coverage.woken_by_silence += core && !core->IsQuiet() ? 1 : 0;
+	}
+	if (!core) {
+		return;
+	}
+	if (core->IsQuiet()) {
+		world.quiescence.OnStaysQuiet(id, leader, awake_since, world.queue.Now());
+	}
+	for (auto node : beats.TakeDue(now)) {
+		world.network.SendOther(EventKind::Beat, slot, SlotOf(node), id);
+	}
+	auto next = clock.Local(world.queue.Now()) + world.settings.config.heartbeat_interval / 2;
+	PushEvent(clock.DelayUntil(world.queue.Now(), next), EventKind::BeatTick, 0);
+}
+
+void SimNode::NoteQuiet() {
+	auto is_quiet = core->IsQuiet();
+	if (is_quiet && !was_quiet && role == raft::Role::Leader) {
+		world.coverage.leaders_gone_quiet++;
+		auto status = core->GetStatus();
+		for (auto member : raft::AllMembers(status.membership)) {
+			world.quiescence.OnLeaderQuiet(id, status.last_index, disk->Written().TermAt(status.last_index).value_or(0),
+			                               member, listener.SyncedLog(member));
+		}
+	}
+	was_quiet = is_quiet;
 }
 
 void SimNode::Process(raft::Ready &ready, raft::Role role_before, raft::Term term_before) {
@@ -480,6 +538,7 @@ void SimNode::Send(std::vector<raft::Message> &messages) {
 		if (world.ChecksAll()) {
 			world.durability.OnSend(message, disk->Synced());
 		}
+		beats.Sent(message.to, clock.Local(world.queue.Now()));
 		world.network.Send(std::move(message), life);
 	}
 	messages.clear();
@@ -598,6 +657,9 @@ void SimNode::ScheduleTick() {
 	if (!world.settings.sparse_ticks) {
 		deadline = std::min(deadline, clock.Local(now) + world.settings.config.heartbeat_interval / 2);
 	}
+	if (deadline == INT64_MAX) {
+		return;
+	}
 	// A deadline that lies in the past although the core was just stepped must not stop time.
 	MonotonicNs delay = std::max<MonotonicNs>(clock.DelayUntil(now, deadline), 1000);
 	if (tick_at != 0 && tick_at <= now + delay) {
@@ -658,7 +720,7 @@ void SimNode::SendCall(SnapshotCall call) {
 	listener.OnCall(std::move(call));
 }
 
-void SimNode::PushCallEvent(MonotonicNs delay, EventKind kind, uint64_t arg) {
+void SimNode::PushEvent(MonotonicNs delay, EventKind kind, uint64_t arg) {
 	world.queue.Push(delay, kind, static_cast<uint16_t>(slot), life, arg);
 }
 
@@ -697,7 +759,7 @@ void SimNode::OnImage(const std::string &bytes, const raft::SnapshotMeta &positi
 	};
 	pending_writes.erase(std::remove_if(pending_writes.begin(), pending_writes.end(), covered), pending_writes.end());
 	ServeReads();
-	PushCallEvent(world.settings.checkpoint_latency, EventKind::SnapshotDurable, 0);
+	PushEvent(world.settings.checkpoint_latency, EventKind::SnapshotDurable, 0);
 }
 
 void SimNode::FinishSnapshot() {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "quack/node/node_beats.hpp"
 #include "sim/disk.hpp"
 #include "sim/register_machine.hpp"
 #include "sim/snapshot_peer.hpp"
@@ -59,6 +60,7 @@ public:
 	}
 	void PauseUntil(MonotonicNs true_time) {
 		paused_until = true_time;
+		awake_since = true_time;
 	}
 	void SetDiskFactor(uint32_t factor) {
 		disk_factor = factor;
@@ -68,6 +70,8 @@ public:
 	//! Events that name this node and its present life.
 	void Handle(const SimEvent &event);
 	void Deliver(raft::Message message);
+	//! Something came from the node, whatever it was.
+	void HearBeat(raft::NodeId node);
 	void Propose(const std::vector<uint32_t> &ops, const std::vector<SharedBytes> &payloads);
 	void Read(uint32_t op);
 	void Step(decltype(raft::Event::body) body);
@@ -159,11 +163,14 @@ private:
 	void StartApply();
 	void ServeReads();
 	void ScheduleTick();
+	//! What the event loop of a real node does for quiet groups.
+	void OnBeatTick();
+	void NoteQuiet();
 	void OnCheckpointBegin();
 	void OnCheckpointDurable();
 
 	void SendCall(SnapshotCall call) override;
-	void PushCallEvent(MonotonicNs delay, EventKind kind, uint64_t arg) override;
+	void PushEvent(MonotonicNs delay, EventKind kind, uint64_t arg) override;
 	//! A fresh or the durable image.
 	MachineImage ImageToServe() override;
 	uint64_t NewImageId() override;
@@ -184,6 +191,8 @@ private:
 	NodeClock clock;
 	int32_t clock_rate = 0;
 	MonotonicNs paused_until = 0;
+	//! True time since when it ran without a pause.
+	MonotonicNs awake_since = 0;
 	uint32_t disk_factor = 1;
 
 	std::unique_ptr<SimDisk> disk;
@@ -219,6 +228,9 @@ private:
 	MachineImage pending_checkpoint;
 	//! What a sabotaged node serves for ever: its first checkpoint.
 	MachineImage stale_image;
+
+	node::NodeBeats beats;
+	bool was_quiet = false;
 
 	uint64_t tick_generation = 0;
 	//! True time of the scheduled tick; 0 = none.

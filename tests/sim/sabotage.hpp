@@ -14,6 +14,7 @@ struct Sabotage : raft::Sabotage {
 	bool apply_before_durable = false; //! the core hears that its entries are durable when they are only written
 	bool install_backwards = false;    //! an older snapshot replaces a newer state
 	bool resume_other_image = false;   //! the part of one image that is held is taken for the beginning of another
+	bool ignore_silence = false;       //! nobody wakes a quiet group whose leader is gone
 	bool keep_identity = false;        //! a node whose log is damaged comes back empty under its old identity
 };
 

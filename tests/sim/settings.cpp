@@ -45,6 +45,7 @@ void DrawCluster(Prng &prng, Settings &s) {
 	s.zero_priority_slot = zero_priority ? static_cast<uint32_t>(prng.Below(s.voter_count)) : NO_SLOT;
 	config.committed_bytes_max = Pick<size_t>(prng, {1, 100, 4 * 1024 * 1024});
 	config.unapplied_bytes_max = Pick<size_t>(prng, {1, 300, 64 * 1024 * 1024, 64 * 1024 * 1024});
+	config.quiet_after = config.election_timeout / Pick<MonotonicNs>(prng, {1, 4, 20}) * (prng.Chance(2, 3) ? 1 : 0);
 	s.sparse_ticks = prng.Chance(1, 2);
 	s.coalesce_completions = prng.Chance(1, 2);
 }
@@ -116,7 +117,7 @@ void DrawWorkload(Prng &prng, Settings &s) {
 	s.read_percent = Pick<uint32_t>(prng, {10, 40, 70});
 	s.cas_percent = Pick<uint32_t>(prng, {0, 10, 30});
 	s.batch_max = Pick<uint32_t>(prng, {1, 1, 4});
-	s.think_max = timeout / Pick<MonotonicNs>(prng, {20, 3, 1});
+	s.think_max = 16 * timeout / Pick<MonotonicNs>(prng, {320, 48, 16, 4, 1});
 	s.op_timeout = timeout * Pick<MonotonicNs>(prng, {1, 3, 8});
 	s.payload_padding_max = Pick<uint32_t>(prng, {0, 16, 200});
 	s.leader_affinity_percent = Pick<uint32_t>(prng, {20, 60, 90});
@@ -209,7 +210,7 @@ std::string Settings::ToString() const {
 	    << " append_entries_max=" << config.append_entries_max
 	    << " inflight_messages_max=" << config.inflight_messages_max
 	    << " inflight_bytes_max=" << config.inflight_bytes_max
-	    << " uncommitted_bytes_max=" << config.uncommitted_bytes_max
+	    << " uncommitted_bytes_max=" << config.uncommitted_bytes_max << " quiet_after_ms=" << ms(config.quiet_after)
 	    << " pending_reads_max=" << config.pending_reads_max << " committed_bytes_max=" << config.committed_bytes_max
 	    << " unapplied_bytes_max=" << config.unapplied_bytes_max << " sparse_ticks=" << sparse_ticks
 	    << " coalesce_completions=" << coalesce_completions << "\n  phases: safety_ms=" << ms(safety_duration)

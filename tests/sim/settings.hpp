@@ -136,6 +136,12 @@ struct Settings {
 	uint32_t SlotCount() const {
 		return voter_count + learner_count + spare_count;
 	}
+	//! How long a node that is quiet may go on counting on a leader that is gone: two election timeouts on the slowest
+	//! clock, and whatever was under way.
+	MonotonicNs SilencePatience() const {
+		auto late = straggler_permille > 0 ? straggler_delay_max : 25 * delay_max;
+		return config.election_timeout * 5 / 2 + late;
+	}
 	//! One `name=value` per setting, for the person who replays a seed.
 	std::string ToString() const;
 };

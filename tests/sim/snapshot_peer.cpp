@@ -209,7 +209,7 @@ void SnapshotPeer::Ask() {
 	call.number = ++call_number;
 	call.body = is_opened ? download->ChunkRequest() : download->OpenRequest();
 	is_waiting = true;
-	owner.PushCallEvent(settings.snapshot_call_timeout, EventKind::SnapshotTimeout, call_number);
+	owner.PushEvent(settings.snapshot_call_timeout, EventKind::SnapshotTimeout, call_number);
 	owner.SendCall(std::move(call));
 }
 
@@ -250,7 +250,7 @@ void SnapshotPeer::TakeAnswer(const Result<std::string> &answer, MonotonicNs loc
 		auto data = download->TakeChunk(answer, local_now);
 		if (!data.IsOk()) {
 			if (download->MayAskAgain()) {
-				owner.PushCallEvent(settings.snapshot_retry_pause, EventKind::SnapshotRetry, call_number);
+				owner.PushEvent(settings.snapshot_retry_pause, EventKind::SnapshotRetry, call_number);
 			} else {
 				Fail();
 			}
@@ -281,7 +281,7 @@ void SnapshotPeer::Fail() {
 		Begin(from, false);
 		return;
 	}
-	owner.PushCallEvent(settings.snapshot_retry_pause, EventKind::SnapshotGiveUp, call_number);
+	owner.PushEvent(settings.snapshot_retry_pause, EventKind::SnapshotGiveUp, call_number);
 }
 
 } // namespace sim

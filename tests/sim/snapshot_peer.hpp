@@ -33,7 +33,7 @@ public:
 	virtual ~SnapshotOwner() = default;
 	virtual void SendCall(SnapshotCall call) = 0;
 	//! Handle gets an event of this kind after the delay, unless the node crashes before.
-	virtual void PushCallEvent(MonotonicNs delay, EventKind kind, uint64_t arg) = 0;
+	virtual void PushEvent(MonotonicNs delay, EventKind kind, uint64_t arg) = 0;
 	virtual MachineImage ImageToServe() = 0;
 	//! Random, never 0.
 	virtual uint64_t NewImageId() = 0;

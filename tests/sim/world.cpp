@@ -44,6 +44,8 @@ const Counter COUNTERS[] = {
     {"snapshots_resumed", &Coverage::snapshots_resumed},
     {"snapshots_begun_anew", &Coverage::snapshots_begun_anew},
     {"snapshot_images_kept", &Coverage::snapshot_images_kept},
+    {"leaders_gone_quiet", &Coverage::leaders_gone_quiet},
+    {"woken_by_silence", &Coverage::woken_by_silence},
     {"writes_acknowledged", &Coverage::writes_acknowledged},
     {"writes_refused", &Coverage::writes_refused},
     {"writes_unknown", &Coverage::writes_unknown},

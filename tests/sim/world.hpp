@@ -9,6 +9,7 @@
 #include "sim/checkers/leader_completeness_checker.hpp"
 #include "sim/checkers/log_matching_checker.hpp"
 #include "sim/checkers/lost_write_checker.hpp"
+#include "sim/checkers/quiescence_checker.hpp"
 #include "sim/checkers/read_index_checker.hpp"
 #include "sim/checkers/state_machine_safety_checker.hpp"
 #include "sim/clock.hpp"
@@ -56,6 +57,8 @@ struct Coverage {
 	uint64_t snapshots_resumed = 0;
 	uint64_t snapshots_begun_anew = 0;
 	uint64_t snapshot_images_kept = 0;
+	uint64_t leaders_gone_quiet = 0;
+	uint64_t woken_by_silence = 0;
 	uint64_t writes_acknowledged = 0;
 	uint64_t writes_refused = 0;
 	uint64_t writes_unknown = 0;
@@ -74,15 +77,15 @@ struct Coverage {
 
 //! Which checkers watch a run.
 enum class CheckLevel : uint8_t {
-	All,        //! the six properties, the core's own invariants, durability of promises, the ReadIndex rule
-	Properties, //! only the six properties of the papers: shows that they suffice to notice a broken core
+	All,        //! the seven properties, the core's own invariants, durability of promises, the ReadIndex rule
+	Properties, //! only the seven properties: shows that they suffice to notice a broken core
 };
 
 struct World {
 	World(const Settings &settings_p, const Sabotage &sabotage_p, CheckLevel level_p)
 	    : settings(settings_p), sabotage(sabotage_p), level(level_p), network(settings, queue), election_safety(sink),
 	      log_matching(sink), leader_completeness(sink), state_machine_safety(sink), lost_write(sink), read_index(sink),
-	      durability(sink) {
+	      durability(sink), quiescence(sink, settings.SilencePatience()) {
 	}
 	World(const World &) = delete;
 
@@ -102,6 +105,7 @@ struct World {
 	LostWriteChecker lost_write;
 	ReadIndexChecker read_index;
 	DurabilityChecker durability;
+	QuiescenceChecker quiescence;
 
 	//! No new faults from now on.
 	bool is_healed = false;

@@ -55,7 +55,7 @@ struct GroupStatus {
 	raft::LogIndex durable_index = 0;
 	raft::LogIndex checkpoint_index = 0;
 	std::vector<PeerLag> peers;
-	std::string lease; //! valid, expired, none
+	std::string lease; //! valid, expired, quiet (nothing happens, so none is held), none
 	int64_t lease_remaining_ms = 0;
 	bool linearizable_read_safe = false;
 	bool degraded = false;

@@ -60,6 +60,8 @@ struct RaftEngineConfig {
 	MonotonicNs heartbeat_interval = 75 * NS_PER_MS;
 	uint32_t clock_drift_ppm = 10000;
 	bool lease_reads = true;
+	//! A group in which nothing happened for so long goes quiet; 0 = never.
+	MonotonicNs quiet_after = 5 * NS_PER_SECOND;
 	//! A group other than the root group moves to the node that should lead it when all its voters have been there and
 	//! caught up for this long; 0 = only when asked (Rebalance).
 	MonotonicNs rebalance_after = 10 * NS_PER_SECOND;

@@ -34,13 +34,25 @@ void Outbox::Send(raft::NodeId peer, wire::EnvelopeWriter &envelope, bool is_urg
 	static_cast<void>(status);
 }
 
+void Outbox::AddBeats(NodeBeats &beats, MonotonicNs now) {
+	for (auto &entry : peers) {
+		if (!entry.second.bulk.Empty() || !entry.second.urgent.Empty()) {
+			beats.Sent(entry.first, now);
+		}
+	}
+	for (auto node : beats.TakeDue(now)) {
+		peers[node].is_beat = true;
+	}
+}
+
 void Outbox::Flush() {
 	for (auto &entry : peers) {
 		if (!entry.second.bulk.Empty()) {
 			Send(entry.first, entry.second.bulk, false);
 		}
-		if (!entry.second.urgent.Empty()) {
+		if (!entry.second.urgent.Empty() || entry.second.is_beat) {
 			Send(entry.first, entry.second.urgent, true);
+			entry.second.is_beat = false;
 		}
 	}
 }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "quack/node/member_directory.hpp"
+#include "quack/node/node_beats.hpp"
 #include "quack/wire/raft_codec.hpp"
 
 namespace quack {
@@ -18,6 +19,8 @@ public:
 	}
 	//! A message to this node itself is kept for TakeSelf().
 	void Add(raft::Message message);
+	//! A sign of life for whom one is due and nothing else leaves.
+	void AddBeats(NodeBeats &beats, MonotonicNs now);
 	void Flush();
 	//! Forgets everything (a degraded node says nothing).
 	void Clear();
@@ -27,6 +30,7 @@ private:
 	struct Lanes {
 		wire::EnvelopeWriter urgent;
 		wire::EnvelopeWriter bulk;
+		bool is_beat = false; //! send an envelope even when there is nothing in it
 	};
 
 	void Send(raft::NodeId peer, wire::EnvelopeWriter &envelope, bool is_urgent);

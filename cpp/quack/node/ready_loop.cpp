@@ -28,6 +28,7 @@ raft::Config CoreConfig(const RaftEngineConfig &config, const MemberDirectory &d
 	result.uncommitted_bytes_max = config.uncommitted_bytes_max;
 	result.unapplied_bytes_max = config.apply_queue_bytes_max;
 	result.committed_bytes_max = std::min(result.committed_bytes_max, config.apply_queue_bytes_max);
+	result.quiet_after = config.quiet_after;
 	result.random_seed = directory.Self() ^ static_cast<uint64_t>(now);
 	return result;
 }
@@ -36,7 +37,7 @@ raft::Config CoreConfig(const RaftEngineConfig &config, const MemberDirectory &d
 
 ReadyLoop::ReadyLoop(LoopContext context_p)
     : context(std::move(context_p)), config(context.config), mailbox(*context.mailbox),
-      outbox(context.directory, context.transport) {
+      outbox(context.directory, context.transport), beats(config.election_timeout) {
 }
 
 ReadyLoop::~ReadyLoop() {
@@ -167,6 +168,7 @@ void ReadyLoop::RunLive() {
 	while (round_next < round.size()) {
 		Handle(round[round_next++]);
 	}
+	WakeForSilentNodes();
 	TickGroups();
 	AskForState();
 	PauseApplying();
@@ -187,8 +189,10 @@ void ReadyLoop::RunLive() {
 			UpdateAddresses(group);
 			ReplaceLostDisks(group);
 			Expire(group);
+			CutLater(group);
 		}
 	}
+	outbox.AddBeats(beats, now);
 }
 
 MonotonicNs ReadyLoop::WaitTime() const {
@@ -200,6 +204,7 @@ MonotonicNs ReadyLoop::WaitTime() const {
 	if (!awaiting.empty() && !is_state_asked) {
 		deadline = std::max(current, ask_state_after);
 	}
+	deadline = std::min(deadline, beats.NextDeadline(current));
 	for (auto &entry : groups) {
 		auto &group = *entry.second;
 		if (!group.is_frozen) {
@@ -244,6 +249,7 @@ void ReadyLoop::On(PeerBytes &event) {
 		    {{"peer", event.peer}, {"message", messages.GetStatus().ToString()}});
 		return;
 	}
+	beats.Heard(context.directory.IdOf(event.peer), now);
 	for (auto &message : messages.Value()) {
 		if (message.to == context.directory.Self() && context.directory.MaySpeakFor(event.peer, message.from)) {
 			Receive(std::move(message));
@@ -291,9 +297,22 @@ void ReadyLoop::DrainDeferred(GroupState &group) {
 	}
 }
 
+//! A quiet group has no timers of its own.
+void ReadyLoop::WakeForSilentNodes() {
+	auto silent = beats.Silent(now);
+	for (auto &entry : groups) {
+		if (!silent.empty() && entry.second->core.IsQuiet()) {
+			Step(*entry.second, raft::WakeEvent {silent});
+		}
+	}
+}
+
 //! When the core wants to be stepped. A leader's heartbeat may leave a little late, at times that all groups share:
 //! then those of all groups to one peer leave in one envelope, and the thread wakes up once for all.
 MonotonicNs ReadyLoop::TickTime(const GroupState &group) const {
+	if (group.core.IsQuiet()) {
+		return group.core.NextDeadline();
+	}
 	auto grid = std::max<MonotonicNs>(config.heartbeat_interval / 4, 1);
 	auto due = std::min(group.core.NextDeadline(), group.last_tick + config.heartbeat_interval / 2);
 	return IsLeader(group) && due > group.last_tick ? (due + grid - 1) / grid * grid : due;
@@ -305,7 +324,6 @@ void ReadyLoop::TickGroups() {
 		if (now >= TickTime(group)) {
 			group.last_tick = now;
 			Step(group, raft::TickEvent {});
-			CutLater(group);
 		}
 	}
 }

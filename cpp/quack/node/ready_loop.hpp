@@ -9,6 +9,7 @@
 
 #include "quack/node/group_state.hpp"
 #include "quack/node/log_writer.hpp"
+#include "quack/node/node_beats.hpp"
 #include "quack/node/peer_gateway.hpp"
 #include "quack/node/snapshot_fetcher.hpp"
 #include "quack/node/snapshot_server.hpp"
@@ -97,6 +98,7 @@ private:
 	Status OpenGroup(const storage::RecoveredGroup &recovered, const AppliedPosition &applied);
 	void Receive(raft::Message message);
 	void DrainDeferred(GroupState &group);
+	void WakeForSilentNodes();
 	void TickGroups();
 	MonotonicNs TickTime(const GroupState &group) const;
 	void Truncate(GroupState &group, raft::LogIndex limit);
@@ -207,6 +209,7 @@ private:
 	const RaftEngineConfig &config;
 	LoopMailbox &mailbox;
 	Outbox outbox;
+	NodeBeats beats;
 	std::function<std::string()> status_source;
 
 	//! Guards the members below; held by the loop while it handles one round of events, and by readers of status. Never

@@ -120,21 +120,24 @@ std::string ReadyLoop::GroupsBehindRoot() const {
 	return names;
 }
 
-//! Tells the directory who is still needed by another group than the root group.
+//! Tells the directory who is still needed by another group than the root group, and watches whoever is needed by any.
 void ReadyLoop::NoteOtherMembers() {
 	std::set<raft::NodeId> members;
+	std::set<raft::NodeId> others;
 	for (auto &entry : groups) {
-		if (entry.first == raft::ROOT_GROUP) {
-			continue;
-		}
 		auto core = entry.second->core.GetStatus();
 		for (auto membership : {&core.membership, &core.committed_membership}) {
 			for (auto list : {&membership->voters, &membership->outgoing, &membership->learners}) {
 				members.insert(list->begin(), list->end());
+				if (entry.first != raft::ROOT_GROUP) {
+					others.insert(list->begin(), list->end());
+				}
 			}
 		}
 	}
-	context.directory.SetOtherMembers(std::move(members));
+	context.directory.SetOtherMembers(std::move(others));
+	members.erase(context.directory.Self());
+	beats.Watch(members, now);
 }
 
 } // namespace node

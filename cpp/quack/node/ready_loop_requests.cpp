@@ -119,6 +119,10 @@ void ReadyLoop::Append(GroupState &group) {
 }
 
 void ReadyLoop::Forward(GroupState &group) {
+	if (group.core.IsQuiet()) {
+		// The leader may be none any more, unnoticed.
+		Step(group, raft::WakeEvent {});
+	}
 	auto leader = context.directory.NameOf(group.soft.leader);
 	group.proposals.RefuseForwarded(leader, completions);
 	while (group.proposals.HasWaiting() && group.proposals.ForwardsInFlight() < config.forwards_in_flight_max) {

@@ -99,7 +99,7 @@ void DescribeLease(const GroupView &view, MonotonicNs now, GroupStatus &row) {
 	auto remaining = view.core.lease_until == 0 ? 0 : view.core.lease_until - now;
 	// A single voter's lease has no end.
 	row.lease_remaining_ms = std::clamp<int64_t>(remaining / NS_PER_MS, 0, INT64_C(1000000));
-	row.lease = remaining > 0 ? "valid" : "expired";
+	row.lease = remaining > 0 ? "valid" : view.core.is_quiet ? "quiet" : "expired";
 }
 
 void AppendJsonField(std::string &out, const char *name, const std::string &value) {
@@ -175,7 +175,7 @@ GroupStatus DescribeGroup(const RaftEngineConfig &config, const MemberDirectory 
 	DescribePeers(directory, view, peers, row);
 	DescribeLease(view, now, row);
 	auto leader = FindPeer(peers, row.leader_id);
-	row.linearizable_read_safe = row.is_leader ? row.lease == "valid" : leader != nullptr && leader->connected;
+	row.linearizable_read_safe = row.is_leader ? row.lease != "expired" : leader != nullptr && leader->connected;
 	if (core.leader == raft::NO_NODE) {
 		auto waited = view.leaderless_since == 0 ? 0 : (now - view.leaderless_since) / NS_PER_MS;
 		row.reason = "no leader for " + std::to_string(waited) +

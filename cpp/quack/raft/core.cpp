@@ -123,15 +123,24 @@ void Core::Dispatch(const Event &event) {
 		SnapshotInstalled(*installed);
 	} else if (auto unreachable = std::get_if<PeerUnreachableEvent>(&event.body)) {
 		auto peer = FindProgress(unreachable->peer);
+		if (peer || unreachable->peer == leader) {
+			Wake({});
+		}
 		if (role == Role::Leader && peer && peer->state == Progress::State::Replicate) {
 			peer->BecomeProbe(peer->match + 1);
 		}
 	} else if (std::holds_alternative<CampaignEvent>(event.body)) {
+		Wake({});
 		Campaign(false);
+	} else if (auto wake = std::get_if<WakeEvent>(&event.body)) {
+		WakeFor(*wake);
 	}
 }
 
 void Core::Tick() {
+	if (quiet) {
+		return;
+	}
 	if (role == Role::Leader) {
 		TickLeader();
 		return;
@@ -155,12 +164,14 @@ void Core::TickLeader() {
 	}
 	if (now >= heartbeat_due) {
 		heartbeat_due = now + config.heartbeat_interval;
+		OfferQuiet();
 		BroadcastHeartbeats();
 		HandOverWhenDiskHangs();
 		HandOverAsLastResort();
 		if (transfer_target != NO_NODE) {
 			ContinueTransfer();
 		}
+		GoQuietWhenAllAre();
 	}
 }
 
@@ -271,6 +282,9 @@ MonotonicNs Core::NextDeadline() const {
 	if (!installing_snapshot && handed_index < limit && unapplied_bytes < config.unapplied_bytes_max) {
 		return now;
 	}
+	if (quiet) {
+		return INT64_MAX;
+	}
 	if (role == Role::Leader) {
 		return transfer_target != NO_NODE ? std::min(heartbeat_due, transfer_deadline) : heartbeat_due;
 	}
@@ -296,6 +310,7 @@ CoreStatus Core::GetStatus() const {
 	status.membership_index = InForceIndex();
 	status.committed_membership = CommittedMembership();
 	status.pending_reads = forwarded_reads.size();
+	status.is_quiet = quiet;
 	if (role != Role::Leader) {
 		return status;
 	}
@@ -312,7 +327,7 @@ CoreStatus Core::GetStatus() const {
 		row.match = peer.match;
 		row.next = peer.next;
 		row.is_learner = !IsVoter(InForce(), item.first);
-		row.recent_active = now - peer.last_contact < config.election_timeout;
+		row.recent_active = quiet || now - peer.last_contact < config.election_timeout;
 		row.inflight_messages = peer.inflights.Count();
 		row.last_contact = peer.last_contact;
 		row.election_priority = peer.election_priority;

@@ -22,6 +22,9 @@ public:
 
 	Ready Step(const Event &event);
 	MonotonicNs NextDeadline() const;
+	bool IsQuiet() const {
+		return quiet;
+	}
 	CoreStatus GetStatus() const;
 	void CheckInvariants() const;
 
@@ -118,6 +121,7 @@ private:
 	void LeaveLeadership();
 	void ElectionTimedOut();
 	void ResetElectionTimer();
+	void ResetElectionTimer(MonotonicNs from);
 	bool HeardLeader(NodeId from);
 	bool CanCampaign() const;
 	bool PromiseHolds() const;
@@ -156,6 +160,17 @@ private:
 	bool HasLease() const;
 	bool CommittedInOwnTerm() const;
 
+	// quiescence.cpp
+	void NoteActivity();
+	bool IsIdle() const;
+	void OfferQuiet();
+	void NoteQuietAnswer(const Message &message, Progress &progress);
+	void GoQuietWhenAllAre();
+	bool MayFollowQuietly(const Message &request) const;
+	bool Disturbs(const Message &message) const;
+	void WakeFor(const WakeEvent &event);
+	void Wake(const std::map<NodeId, MonotonicNs> &silent);
+
 	// membership.cpp
 	const Membership &InForce() const {
 		return memberships.back().membership;
@@ -193,6 +208,7 @@ private:
 	void CheckMemberships() const;
 	void CheckQueues() const;
 	void CheckLeader() const;
+	void CheckQuiet() const;
 	void CheckDelta() const;
 	void CheckDeltaSameTerm() const;
 
@@ -226,6 +242,8 @@ private:
 	//! Until then this node has promised to refuse votes (it heard a leader): what the leader's lease rests on.
 	MonotonicNs promise_until = INT64_MIN;
 	bool installing_snapshot = false;
+	//! See quiescence.cpp.
+	bool quiet = false;
 	NodeId snapshot_source = NO_NODE;
 	std::map<uint64_t, ForwardedRead> forwarded_reads;
 	uint64_t next_read_context = 0;
@@ -255,6 +273,9 @@ private:
 	uint64_t transfer_request = 0;
 	//! The leader tried once in this term to hand over because its own disk hangs.
 	bool disk_handover_tried = false;
+	//! When something last happened, and the first heartbeat round that offers to go quiet; 0 = none does.
+	MonotonicNs active_at = 0;
+	uint64_t quiet_round = 0;
 	//! A TimeoutNow left in this term: somebody may campaign past the promises at any time, so no lease any more.
 	bool lease_given_up = false;
 

@@ -19,6 +19,7 @@ void Core::BecomeFollower(Term new_term, NodeId new_leader) {
 	}
 	role = Role::Follower;
 	leader = new_leader;
+	quiet = false;
 	votes.clear();
 	if (leader_changed) {
 		FailForwardedReads("the leader changed while it was asked for a read index; ask again");
@@ -50,13 +51,17 @@ bool Core::CanCampaign() const {
 
 //! Vote requests are refused for an election timeout after hearing a leader (dissertation §4.2.3, §6.4.1).
 bool Core::PromiseHolds() const {
-	return role == Role::Leader || now < promise_until;
+	return role == Role::Leader || quiet || now < promise_until;
 }
 
 void Core::ResetElectionTimer() {
+	ResetElectionTimer(now);
+}
+
+void Core::ResetElectionTimer(MonotonicNs from) {
 	if (config.election_priority == 0) {
 		auto spread = static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(config.election_timeout)));
-		election_deadline = now + LAST_RESORT_TIMEOUTS * config.election_timeout + spread;
+		election_deadline = from + LAST_RESORT_TIMEOUTS * config.election_timeout + spread;
 		return;
 	}
 	// Priority works inside [election_timeout, 2 * election_timeout): 100 draws from the first half, more from a
@@ -66,7 +71,7 @@ void Core::ResetElectionTimer() {
 	MonotonicNs delay = half * (100 - std::min<MonotonicNs>(priority, 100)) / 100;
 	MonotonicNs width = std::max<MonotonicNs>(half * 100 / std::max<MonotonicNs>(priority, 100), 1);
 	auto jitter = static_cast<MonotonicNs>(prng.Below(static_cast<uint64_t>(width)));
-	election_deadline = now + config.election_timeout + delay + jitter;
+	election_deadline = from + config.election_timeout + delay + jitter;
 }
 
 //! A message of this term's leader arrived. False (and fatal) when it cannot be: paper figure 3, election safety.
@@ -182,6 +187,7 @@ void Core::BecomeLeader() {
 	disk_handover_tried = false;
 	transfer_target = NO_NODE;
 	transfer_request = 0;
+	NoteActivity();
 	progress.clear();
 	RebuildProgress();
 	term_start_index = log.LastIndex() + 1;

@@ -33,6 +33,7 @@ void Core::CheckInvariants() const {
 	CheckRole();
 	CheckMemberships();
 	CheckQueues();
+	CheckQuiet();
 	if (role == Role::Leader) {
 		CheckLeader();
 	}
@@ -134,6 +135,17 @@ void Core::CheckLeader() const {
 		            "only Replicate pipelines");
 		QUACK_CHECK(peer.commit_sent <= commit_index, "only what is committed is told");
 	}
+}
+
+void Core::CheckQuiet() const {
+	if (!quiet) {
+		return;
+	}
+	QUACK_CHECK(config.quiet_after > 0 || role != Role::Leader, "a group goes quiet only when it may");
+	QUACK_CHECK(role == Role::Leader || (role == Role::Follower && leader != NO_NODE), "only with a leader");
+	QUACK_CHECK(!installing_snapshot && forwarded_reads.empty(), "nobody who waits for something is quiet");
+	bool has_all = IsIdle() || sabotage.quiet_with_follower_behind;
+	QUACK_CHECK(role != Role::Leader || has_all, "a leader is quiet only when everybody has everything");
 }
 
 void Core::CheckDelta() const {

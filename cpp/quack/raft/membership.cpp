@@ -47,6 +47,7 @@ Status Core::CheckChange(const ChangeMembershipEvent &event) const {
 }
 
 void Core::ChangeMembership(const ChangeMembershipEvent &event) {
+	Wake({});
 	ProposeResult result;
 	result.request = event.request;
 	result.status = CheckChange(event);

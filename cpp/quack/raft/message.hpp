@@ -40,6 +40,8 @@ struct Message {
 	//! Vote although the receiver hears a leader: set only by a leadership transfer.
 	bool force = false;
 	uint64_t context = 0;
+	//! HeartbeatRequest: the group goes quiet. HeartbeatResponse: the sender is quiet.
+	bool quiet = false;
 	std::vector<Entry> entries;
 	SnapshotMeta snapshot;
 };

@@ -63,6 +63,8 @@ struct Progress {
 	uint32_t election_priority = 100;
 	//! Removed by a change that has not committed yet: still gets the log, so that it learns of its removal.
 	bool departing = false;
+	//! Newest heartbeat round that it answered by going quiet; 0 = none in this term.
+	uint64_t quiet_acked = 0;
 	Inflights inflights;
 
 	void BecomeProbe(LogIndex next_index);

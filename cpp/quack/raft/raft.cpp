@@ -26,6 +26,10 @@ MonotonicNs Raft::NextDeadline() const {
 	return impl->NextDeadline();
 }
 
+bool Raft::IsQuiet() const {
+	return impl->IsQuiet();
+}
+
 CoreStatus Raft::GetStatus() const {
 	return impl->GetStatus();
 }

@@ -11,7 +11,7 @@
 namespace quack {
 namespace raft {
 
-//! Time passes. Call at least every heartbeat_interval / 2 while not quiesced, and once at NextDeadline().
+//! Time passes. Call at least every heartbeat_interval / 2 while not quiet, and once at NextDeadline().
 struct TickEvent {};
 
 //! A message addressed to this node arrived. Messages of unknown senders are answered or dropped, never trusted.
@@ -81,13 +81,21 @@ struct PeerUnreachableEvent {
 //! to that leader's lease (use TransferLeadership). A restarted node counts as having heard one at its start.
 struct CampaignEvent {};
 
+//! A quiet group may have to look around. Wakes the core of a follower when its leader is among the silent nodes, of a
+//! leader when another member is, and any when the list is empty (the owner has other doubts, or is about to use the
+//! group elsewhere). Nothing happens in a core that is not quiet.
+struct WakeEvent {
+	//! Nodes that nothing came from for an election timeout, and when something last did.
+	std::map<NodeId, MonotonicNs> silent;
+};
+
 struct Event {
 	//! Never decreases between steps. Taken after what the event reports has arrived (a message, a read) and before the
 	//! Ready's messages leave: the lease and every promise to a leader are measured by it.
 	MonotonicNs now = 0;
 	std::variant<TickEvent, ReceiveEvent, ProposeEvent, AppendCompletedEvent, AppliedEvent, ReadBarrierEvent,
 	             TransferLeadershipEvent, ChangeMembershipEvent, SnapshotInstalledEvent, PeerUnreachableEvent,
-	             CampaignEvent>
+	             CampaignEvent, WakeEvent>
 	    body;
 };
 
@@ -123,6 +131,8 @@ struct CoreStatus {
 	NodeId transfer_target = NO_NODE;
 	//! Leader: until when the lease holds on this node's clock, already shortened by the drift bound; 0 = no lease.
 	MonotonicNs lease_until = 0;
+	//! Nobody ticks: everybody has everything, and the owner watches the nodes.
+	bool is_quiet = false;
 	size_t uncommitted_bytes = 0;
 	size_t pending_reads = 0;
 	std::vector<ProgressStatus> progress; //! leader only
@@ -149,6 +159,7 @@ struct Sabotage {
 	bool apply_past_commit = false;           //! hands out uncommitted entries
 	bool vote_for_stale_log = false;          //! ignores the up-to-date rule (paper §5.4.1)
 	bool vote_twice_per_term = false;
+	bool quiet_with_follower_behind = false; //! goes quiet without waiting for anybody
 };
 
 class Raft {
@@ -163,8 +174,10 @@ public:
 	//! The only entry point.
 	Ready Step(const Event &event);
 
-	//! When the next TickEvent is due at the latest.
+	//! When the next TickEvent is due at the latest; INT64_MAX while quiet.
 	MonotonicNs NextDeadline() const;
+	//! As CoreStatus::is_quiet.
+	bool IsQuiet() const;
 	CoreStatus GetStatus() const;
 	//! Checks every invariant of the state now and against the previous call (invariants.cpp); panics on a breach.
 	void CheckInvariants() const;

@@ -13,6 +13,7 @@ static ReadResult MakeReadFailure(uint64_t request, ErrorCode code, std::string 
 }
 
 void Core::ReadBarrier(uint64_t request) {
+	Wake({});
 	if (role == Role::Leader) {
 		LeaderReadBarrier(NO_NODE, request);
 		return;
@@ -71,6 +72,7 @@ bool Core::HasLease() const {
 }
 
 void Core::LeaderReadBarrier(NodeId from, uint64_t request) {
+	NoteActivity();
 	LeaderRead read {from, request, 0, 0};
 	if (config.lease_reads && HasLease()) {
 		read.read_index = commit_index;

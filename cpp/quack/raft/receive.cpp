@@ -7,12 +7,19 @@ void Core::Receive(const Message &message) {
 	if (!IsAcceptable(message)) {
 		return;
 	}
-	if (message.term > term && !AdmitHigherTerm(message)) {
-		return;
+	if (message.term > term) {
+		// Somebody campaigns, or has won already: the quiet is over, whatever becomes of the message.
+		Wake({});
+		if (!AdmitHigherTerm(message)) {
+			return;
+		}
 	}
 	if (message.term < term) {
 		AnswerStaleTerm(message);
 		return;
+	}
+	if (Disturbs(message)) {
+		Wake({});
 	}
 	switch (message.type) {
 	case MessageType::AppendRequest:

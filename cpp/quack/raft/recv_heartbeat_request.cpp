@@ -18,12 +18,14 @@ void Core::RecvHeartbeatRequest(const Message &message) {
 	if (!installing_snapshot) {
 		AdvanceCommit(message.commit_index);
 	}
+	quiet = MayFollowQuietly(message);
 	if (message.context == 0) {
 		return;
 	}
 	auto response = MakeMessage(MessageType::HeartbeatResponse, message.from);
 	response.context = message.context;
 	response.hint_index = config.election_priority;
+	response.quiet = quiet;
 	Send(std::move(response));
 }
 

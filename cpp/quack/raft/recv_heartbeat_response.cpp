@@ -11,6 +11,7 @@ void Core::RecvHeartbeatResponse(const Message &message) {
 		return;
 	}
 	peer->last_contact = now;
+	NoteQuietAnswer(message, *peer);
 	peer->election_priority = static_cast<uint32_t>(std::min<uint64_t>(message.hint_index, UINT32_MAX));
 	if (message.context > peer->round_acked) {
 		peer->round_acked = message.context;

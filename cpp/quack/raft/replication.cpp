@@ -11,6 +11,7 @@ static constexpr size_t ENTRY_OVERHEAD_BYTES = 32;
 static constexpr size_t ROUNDS_MAX = 1024;
 
 void Core::Propose(const ProposeEvent &event) {
+	Wake({});
 	std::vector<Entry> entries;
 	size_t batch_bytes = 0;
 	for (auto &item : event.items) {
@@ -31,6 +32,7 @@ void Core::Propose(const ProposeEvent &event) {
 		return;
 	}
 	uncommitted.push_back({entries.back().index, batch_bytes});
+	NoteActivity();
 	log.Append(std::move(entries));
 	BroadcastAppends();
 }
@@ -69,6 +71,7 @@ Entry Core::MakeOwnEntry(LogIndex index, EntryType type, SharedBytes payload) co
 }
 
 void Core::AppendOwn(EntryType type, SharedBytes payload) {
+	NoteActivity();
 	log.Append({MakeOwnEntry(log.LastIndex() + 1, type, std::move(payload))});
 }
 
@@ -208,6 +211,7 @@ void Core::BroadcastHeartbeats() {
 void Core::SendHeartbeat(NodeId to, Progress &peer, uint64_t round) {
 	auto request = MakeMessage(MessageType::HeartbeatRequest, to);
 	request.context = round;
+	request.quiet = round != 0 && quiet_round != 0;
 	request.commit_index = std::min(commit_index, peer.match);
 	peer.commit_sent = std::max(peer.commit_sent, request.commit_index);
 	Send(std::move(request));

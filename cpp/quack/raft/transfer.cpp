@@ -9,6 +9,7 @@ namespace raft {
 //! Dissertation §3.10. Stops taking proposals, brings the target up to date, tells it to campaign at once.
 void Core::TransferLeadership(NodeId target, uint64_t request) {
 	using Outcome = TransferResult::Outcome;
+	Wake({});
 	if (role != Role::Leader) {
 		AnswerTransfer(request, Outcome::NotLeader, target);
 		return;
@@ -33,6 +34,7 @@ void Core::TransferLeadership(NodeId target, uint64_t request) {
 		AnswerTransfer(request, fitness, target);
 		return;
 	}
+	NoteActivity();
 	transfer_target = target;
 	transfer_request = request != 0 ? request : transfer_request;
 	transfer_deadline = now + config.election_timeout;

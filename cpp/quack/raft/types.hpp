@@ -118,6 +118,9 @@ struct Config {
 	//! Payload bytes handed out in Ready::committed and not yet answered by Applied; past it nothing more is handed
 	//! out.
 	size_t unapplied_bytes_max = 64 * 1024 * 1024;
+	//! A leader proposes that the group goes quiet (DESIGN.md, "A quiet group") when nothing happened in it for so
+	//! long; 0 = never. Needs an owner that tells of silent nodes (WakeEvent).
+	MonotonicNs quiet_after = 0;
 	//! Seeds the election jitter; the only randomness of the core.
 	uint64_t random_seed = 1;
 };

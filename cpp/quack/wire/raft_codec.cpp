@@ -27,6 +27,7 @@ enum MessageField : uint32_t {
 	MESSAGE_CONTEXT = 12,
 	MESSAGE_ENTRY = 13, // repeated: varint term, varint index, 1 byte type, payload to the end
 	MESSAGE_SNAPSHOT = 14,
+	MESSAGE_QUIET = 64, // a node that does not know it never says that it is quiet, so the group stays awake
 };
 
 enum SnapshotField : uint32_t { SNAPSHOT_INDEX = 1, SNAPSHOT_TERM = 2, SNAPSHOT_MEMBERSHIP = 3 };
@@ -64,7 +65,8 @@ size_t ScalarFieldsSize(const raft::Message &message) {
 	       VarintFieldSize(MESSAGE_COMMIT_INDEX, message.commit_index) +
 	       VarintFieldSize(MESSAGE_FLAGS, MessageFlags(message)) +
 	       VarintFieldSize(MESSAGE_HINT_INDEX, message.hint_index) +
-	       VarintFieldSize(MESSAGE_HINT_TERM, message.hint_term) + VarintFieldSize(MESSAGE_CONTEXT, message.context);
+	       VarintFieldSize(MESSAGE_HINT_TERM, message.hint_term) + VarintFieldSize(MESSAGE_CONTEXT, message.context) +
+	       VarintFieldSize(MESSAGE_QUIET, message.quiet ? 1 : 0);
 }
 
 void EncodeMessage(std::string &out, const raft::Message &message) {
@@ -82,6 +84,7 @@ void EncodeMessage(std::string &out, const raft::Message &message) {
 	fields.PutVarint(MESSAGE_HINT_INDEX, message.hint_index);
 	fields.PutVarint(MESSAGE_HINT_TERM, message.hint_term);
 	fields.PutVarint(MESSAGE_CONTEXT, message.context);
+	fields.PutVarint(MESSAGE_QUIET, message.quiet ? 1 : 0);
 	for (auto &entry : message.entries) {
 		fields.PutHeader(MESSAGE_ENTRY, EntrySize(entry));
 		raw.PutVarint(entry.term);
@@ -186,6 +189,9 @@ void DecodeMessageField(FieldReader &fields, raft::Message &message) {
 	case MESSAGE_CONTEXT:
 		message.context = fields.Value();
 		return;
+	case MESSAGE_QUIET:
+		message.quiet = fields.ValueUpTo(1) != 0;
+		return;
 	case MESSAGE_ENTRY:
 		DecodeEntry(fields, message);
 		return;
@@ -243,6 +249,9 @@ void EnvelopeWriter::Add(const raft::Message &message) {
 }
 
 std::string EnvelopeWriter::Take() {
+	if (bytes.empty()) {
+		ByteWriter(bytes).PutU8(ENVELOPE_VERSION);
+	}
 	auto result = std::move(bytes);
 	bytes.clear();
 	count = 0;

@@ -1,8 +1,8 @@
 //! Raft messages of many groups in one envelope. No IO, no clock, no thread.
 //!
-//! Envelope: 1 byte version (1), then per message a varint length and its fields (numbers in raft_codec.cpp).
-//! Heartbeats of all groups to one peer therefore travel in one message. Entry payloads are copied once into the
-//! envelope and once out of it; nothing re-encodes them.
+//! Envelope: 1 byte version (1), then per message a varint length and its fields (numbers in raft_codec.cpp). One
+//! without messages says only that its sender is alive. Heartbeats of all groups to one peer therefore travel in one
+//! message. Entry payloads are copied once into the envelope and once out of it; nothing re-encodes them.
 #pragma once
 
 #include <vector>
@@ -34,7 +34,7 @@ public:
 	size_t Size() const {
 		return bytes.size();
 	}
-	//! The envelope; the writer is empty again afterwards.
+	//! The envelope, with or without messages; the writer is empty again afterwards.
 	std::string Take();
 
 private:

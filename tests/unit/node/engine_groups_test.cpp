@@ -383,3 +383,54 @@ TEST_CASE("leaders move when asked, from any node, with words; a node with a low
 	CHECK(words.Value() == "group 2 'g2': " + cluster.nodes[other]->name + " -> " + cluster.nodes[leader]->name);
 	CHECK(cluster.WaitForLeader(2) == leader);
 }
+
+TEST_CASE("idle groups go quiet, answer whoever asks, and find a new leader when the node of theirs dies") {
+	TestCluster cluster(3, [](node::RaftEngineConfig &config) {
+		config.quiet_after = 300 * NS_PER_MS;
+		config.rebalance_after = 0;
+	});
+	cluster.StartAll();
+	for (raft::GroupId group = SECOND; group < SECOND + 6; group++) {
+		cluster.CreateGroup(0, group, "group");
+	}
+	auto all_quiet = [&] {
+		for (auto &node : cluster.nodes) {
+			for (auto &row : node->engine->GetStatus()) {
+				if (row.is_leader && row.lease != "quiet") {
+					return false;
+				}
+			}
+		}
+		return true;
+	};
+	REQUIRE(WaitUntil(all_quiet));
+	// Through a node that does not lead it: forwarded, committed, applied everywhere, and quiet again.
+	auto leader = cluster.WaitForLeader(SECOND);
+	REQUIRE(cluster.Propose((leader + 1) % 3, "woken", PATIENCE, SECOND).status.IsOk());
+	CHECK(WaitUntil([&] { return CountEverywhere(cluster, "woken") == 1; }));
+	auto positions = cluster.ReadBarriers((leader + 2) % 3, {});
+	REQUIRE(positions.IsOk());
+	CHECK(positions.Value().size() == 7);
+	REQUIRE(WaitUntil(all_quiet));
+	auto term = cluster.StatusOf((leader + 1) % 3, SECOND).term;
+
+	cluster.Kill(leader);
+	auto begun = cluster.clock.Now();
+	auto is_led = [&] {
+		for (size_t i = 1; i < 3; i++) {
+			for (auto &row : cluster.nodes[(leader + i) % 3]->engine->GetStatus()) {
+				if (row.leader_id.empty() || row.leader_id == cluster.nodes[leader]->name) {
+					return false;
+				}
+			}
+		}
+		return true;
+	};
+	REQUIRE(WaitUntil(is_led));
+	MESSAGE("every group of the dead node is led again after ", (cluster.clock.Now() - begun) / NS_PER_MS, " ms");
+	CHECK(cluster.StatusOf((leader + 1) % 3, SECOND).term > term);
+	REQUIRE(cluster.Propose((leader + 1) % 3, "led again", PATIENCE, SECOND).status.IsOk());
+	cluster.Start(leader);
+	CHECK(WaitUntil([&] { return CountEverywhere(cluster, "led again") == 1; }));
+	CHECK(WaitUntil(all_quiet));
+}

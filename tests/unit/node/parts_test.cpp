@@ -7,6 +7,7 @@
 #include "quack/node/member_change.hpp"
 #include "quack/node/member_directory.hpp"
 #include "quack/node/member_id.hpp"
+#include "quack/node/node_beats.hpp"
 #include "quack/node/peer_gateway.hpp"
 #include "quack/node/proposal_router.hpp"
 #include "quack/node/status_report.hpp"
@@ -609,4 +610,29 @@ TEST_CASE("the log of a group that the state has retired is removed at start, an
 	CHECK(recovered[1].group == 2);
 	CHECK(log.CreateGroup(2, {}).Code() == ErrorCode::AlreadyExists);
 	CHECK(log.CreateGroup(3, {}).IsOk());
+}
+
+TEST_CASE("a beat is due where nothing was sent for an interval, and who says nothing for longer is silent") {
+	NodeBeats beats(40);
+	CHECK(beats.NextDeadline(100) == INT64_MAX);
+	beats.Watch({1, 2}, 104);
+	CHECK(beats.TakeDue(104) == std::vector<raft::NodeId> {1, 2});
+	CHECK(beats.TakeDue(109).empty());
+	CHECK(beats.NextDeadline(109) == 110);
+	beats.Sent(1, 110);
+	CHECK(beats.TakeDue(112) == std::vector<raft::NodeId> {2});
+	CHECK(beats.NextDeadline(112) == 120);
+	CHECK(beats.TakeDue(120).size() == 2);
+
+	beats.Heard(2, 120);
+	beats.Heard(7, 120); // nobody
+	CHECK(beats.Silent(143).empty());
+	CHECK(beats.Silent(144) == std::map<raft::NodeId, MonotonicNs> {{1, 104}});
+	CHECK(beats.TakeDue(155).size() == 2);
+	beats.Heard(2, 116);
+	CHECK(beats.NextDeadline(155) == 156); // node 2 falls silent before a beat is due
+	// One that is watched anew counts as heard of now, one that is not any more is forgotten.
+	beats.Watch({1, 3}, 160);
+	CHECK(beats.Silent(199) == std::map<raft::NodeId, MonotonicNs> {{1, 104}});
+	CHECK(beats.Silent(200) == std::map<raft::NodeId, MonotonicNs> {{1, 104}, {3, 160}});
 }

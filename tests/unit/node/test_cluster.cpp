@@ -135,7 +135,7 @@ size_t TestCluster::WaitForLeader(raft::GroupId group) {
 				newest = row.term;
 				leader = SIZE_MAX;
 			}
-			if (row.is_leader && row.term == newest && row.lease == "valid") {
+			if (row.is_leader && row.term == newest && row.linearizable_read_safe) {
 				leader = i;
 			}
 		}

@@ -63,6 +63,7 @@ void CheckEqual(const raft::Message &a, const raft::Message &b) {
 	CHECK(a.pre_vote == b.pre_vote);
 	CHECK(a.force == b.force);
 	CHECK(a.context == b.context);
+	CHECK(a.quiet == b.quiet);
 	CHECK(a.snapshot.index == b.snapshot.index);
 	CHECK(a.snapshot.term == b.snapshot.term);
 	CHECK(a.snapshot.membership == b.snapshot.membership);
@@ -199,6 +200,14 @@ TEST_CASE("golden bytes: an envelope, a hello and a forwarded proposal as writte
 	                                         "31066f7061717565"
 	                                         "350b026e311100000000000000"
 	                                         "350b026e32ffffffffffffffff");
+	raft::Message quiet;
+	quiet.type = raft::MessageType::HeartbeatResponse;
+	quiet.quiet = true;
+	writer.Add(quiet);
+	// A number that a reader of the first release skips, and an envelope that it takes for an empty one.
+	CHECK(Hex(writer.Take()) == "010704060801800201");
+	CHECK(Hex(writer.Take()) == "01");
+	CHECK(DecodeEnvelope(ByteView("\1", 1)).Value().empty());
 	Hello successor;
 	successor.replaces = {1, UINT64_MAX};
 	// A number that a reader of the first release skips.
