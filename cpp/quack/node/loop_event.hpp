@@ -65,7 +65,7 @@ struct MemberChangeCommitted {
 	std::string words;
 	ConsensusEngine::TextCallback done;
 };
-//! Rows of status for a peer that asks by METHOD_STATUS.
+//! A peer asks by METHOD_STATUS.
 struct StatusAsked {
 	std::function<void(std::string)> respond;
 };

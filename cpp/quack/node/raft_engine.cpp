@@ -54,8 +54,29 @@ ConsensusEngine::TextCallback AnswerText(transport::Responder respond) {
 	};
 }
 
-//! Waits for callbacks; outlived by neither side.
-struct TransferWait {
+//! Waits for callbacks, which may come later than anybody waits: shared with them.
+class CallbackWait {
+public:
+	void Expect() {
+		std::lock_guard<std::mutex> guard(lock);
+		missing++;
+	}
+	//! Runs `note` under the lock.
+	void Arrive(const std::function<void()> &note) {
+		std::lock_guard<std::mutex> guard(lock);
+		note();
+		missing--;
+		changed.notify_all();
+	}
+	//! Until all have come, at most so long; then runs `take` under the lock.
+	void WaitFor(MonotonicNs timeout, const std::function<void()> &take) {
+		std::unique_lock<std::mutex> guard(lock);
+		changed.wait_for(guard, std::chrono::nanoseconds(std::max<MonotonicNs>(timeout, 0)),
+		                 [this] { return missing == 0; });
+		take();
+	}
+
+private:
 	std::mutex lock;
 	std::condition_variable changed;
 	size_t missing = 0;
@@ -178,7 +199,7 @@ void RaftEngine::Parts::StopThreads(bool is_graceful) {
 //! Best effort: a node that cannot hand over in time leaves its groups to an election.
 void RaftEngine::Parts::HandOver(RaftEngine &engine, MonotonicNs timeout) {
 	auto deadline = clock.Now() + timeout;
-	auto wait = std::make_shared<TransferWait>();
+	auto wait = std::make_shared<CallbackWait>();
 	for (auto &view : loop.View()) {
 		auto has_successor =
 		    std::any_of(view.core.progress.begin(), view.core.progress.end(), [](const raft::ProgressStatus &progress) {
@@ -187,19 +208,11 @@ void RaftEngine::Parts::HandOver(RaftEngine &engine, MonotonicNs timeout) {
 		if (view.core.role != raft::Role::Leader || !has_successor || latch.IsSet()) {
 			continue;
 		}
-		{
-			std::lock_guard<std::mutex> guard(wait->lock);
-			wait->missing++;
-		}
-		engine.TransferLeadership(view.core.group, "", timeout, [wait](const Result<std::string> &) {
-			std::lock_guard<std::mutex> guard(wait->lock);
-			wait->missing--;
-			wait->changed.notify_all();
-		});
+		wait->Expect();
+		engine.TransferLeadership(view.core.group, "", timeout,
+		                          [wait](const Result<std::string> &) { wait->Arrive([] {}); });
 	}
-	std::unique_lock<std::mutex> guard(wait->lock);
-	wait->changed.wait_for(guard, std::chrono::nanoseconds(std::max<MonotonicNs>(deadline - clock.Now(), 0)),
-	                       [&wait] { return wait->missing == 0; });
+	wait->WaitFor(deadline - clock.Now(), [] {});
 }
 
 //! Callbacks run on an engine thread even for an immediate refusal, because callers may hold locks in Propose.
@@ -237,7 +250,7 @@ Status RaftEngine::Start() {
 	if (!status.IsOk()) {
 		return status;
 	}
-	parts->loop.SetStatusSource([this] { return FormatStatusJson(GetStatus()); });
+	parts->loop.SetStatusSource([this] { return Encode(SummarizeStatus(GetStatus())); });
 	parts->gateway.Attach(*this);
 	parts->apply.Start();
 	parts->writer.Start();
@@ -359,6 +372,33 @@ std::vector<MemberStatus> RaftEngine::GetMembers() const {
 	                         [](const GroupView &view) { return view.core.group == raft::ROOT_GROUP; });
 	return DescribeMembers(parts->directory, root == views.end() ? nullptr : &*root, parts->transport.GetPeers(),
 	                       parts->clock.Now());
+}
+
+std::map<std::string, wire::StatusAnswer> RaftEngine::StatusOfPeers(MonotonicNs timeout) const {
+	struct Answers {
+		CallbackWait wait;
+		std::map<std::string, wire::StatusAnswer> by_peer;
+	};
+	auto answers = std::make_shared<Answers>();
+	for (auto &peer : parts->transport.GetPeers()) {
+		if (!peer.connected) {
+			continue;
+		}
+		answers->wait.Expect();
+		parts->transport.Call(peer.node_id, wire::METHOD_STATUS, std::string(), timeout,
+		                      [answers, name = peer.node_id](const Result<std::string> &bytes) {
+			                      auto answer = bytes.IsOk() ? wire::DecodeStatusAnswer(bytes.Value())
+								                             : Result<wire::StatusAnswer>(bytes.GetStatus());
+			                      answers->wait.Arrive([&] {
+				                      if (answer.IsOk()) {
+					                      answers->by_peer[name] = std::move(answer.Value());
+				                      }
+			                      });
+		                      });
+	}
+	std::map<std::string, wire::StatusAnswer> result;
+	answers->wait.WaitFor(timeout, [&] { result = answers->by_peer; });
+	return result;
 }
 
 Result<raft::Membership> RaftEngine::RootMembership() const {
@@ -508,7 +548,7 @@ void RaftEngine::OnPeerCall(const std::string &peer, const std::string &method, 
                             transport::Responder respond) {
 	static_cast<void>(timeout);
 	if (method == wire::METHOD_STATUS) {
-		LoopEvent event(StatusAsked {[respond](std::string json) { respond(std::move(json)); }});
+		LoopEvent event(StatusAsked {[respond](std::string answer) { respond(std::move(answer)); }});
 		if (!parts->mailbox->Push(std::move(event))) {
 			respond(Status(ErrorCode::Unavailable, "the node is stopping"));
 		}

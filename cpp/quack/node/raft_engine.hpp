@@ -1,6 +1,7 @@
 //! The default ConsensusEngine: our own Raft core over a durable log, a transport and a state machine.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -11,6 +12,7 @@
 #include "quack/node/snapshot_transfer.hpp"
 #include "quack/node/state_machine.hpp"
 #include "quack/storage/log_store.hpp"
+#include "quack/wire/calls.hpp"
 
 namespace quack {
 namespace node {
@@ -82,6 +84,9 @@ public:
 	void RequestCheckpoint();
 
 	std::vector<GroupStatus> GetStatus() const override;
+	//! What the other nodes say of their groups now. Asks all that are connected at once and waits for the answers, at
+	//! most `timeout`; who has not answered by then is missing. Not from a callback of the engine.
+	std::map<std::string, wire::StatusAnswer> StatusOfPeers(MonotonicNs timeout) const;
 	Result<raft::Membership> RootMembership() const override;
 	//! To and from this node, also while it has no groups yet.
 	std::vector<SnapshotTransfer> GetSnapshotTransfers() const;

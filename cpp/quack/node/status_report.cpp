@@ -102,30 +102,6 @@ void DescribeLease(const GroupView &view, MonotonicNs now, GroupStatus &row) {
 	row.lease = remaining > 0 ? "valid" : view.core.is_quiet ? "quiet" : "expired";
 }
 
-void AppendJsonField(std::string &out, const char *name, const std::string &value) {
-	out += out.back() == '{' ? "\"" : ",\"";
-	out += name;
-	out += "\":\"";
-	for (auto c : value) {
-		auto byte = static_cast<unsigned char>(c);
-		if (c == '"' || c == '\\') {
-			out += '\\';
-			out += c;
-		} else {
-			out += byte < 0x20 ? ' ' : c;
-		}
-	}
-	out += '"';
-}
-
-void AppendJsonField(std::string &out, const char *name, uint64_t value) {
-	out += std::string(",\"") + name + "\":" + std::to_string(value);
-}
-
-void AppendJsonField(std::string &out, const char *name, bool value) {
-	out += std::string(",\"") + name + "\":" + (value ? "true" : "false");
-}
-
 } // namespace
 
 std::string DescribeMissing(const MemberDirectory &directory, const std::vector<transport::PeerStatus> &peers,
@@ -290,25 +266,13 @@ std::vector<MemberStatus> DescribeMembers(const MemberDirectory &directory, cons
 	return rows;
 }
 
-std::string FormatStatusJson(const std::vector<GroupStatus> &rows) {
-	std::string out = "[";
+wire::StatusAnswer SummarizeStatus(const std::vector<GroupStatus> &rows) {
+	wire::StatusAnswer answer;
 	for (auto &row : rows) {
-		out += out.size() > 1 ? ",{" : "{";
-		AppendJsonField(out, "cluster_id", row.cluster_id);
-		AppendJsonField(out, "group", row.group_name);
-		AppendJsonField(out, "node_id", row.node_id);
-		AppendJsonField(out, "role", row.role);
-		AppendJsonField(out, "leader_id", row.leader_id);
-		AppendJsonField(out, "reason", row.reason);
-		AppendJsonField(out, "term", static_cast<uint64_t>(row.term));
-		AppendJsonField(out, "commit_index", static_cast<uint64_t>(row.commit_index));
-		AppendJsonField(out, "applied_index", static_cast<uint64_t>(row.applied_index));
-		AppendJsonField(out, "last_log_index", static_cast<uint64_t>(row.last_log_index));
-		AppendJsonField(out, "degraded", row.degraded);
-		AppendJsonField(out, "linearizable_read_safe", row.linearizable_read_safe);
-		out += '}';
+		answer.groups.push_back(
+		    {row.group, row.applied_index, row.apply_queue_count, row.apply_queue_bytes, row.reason});
 	}
-	return out + "]";
+	return answer;
 }
 
 } // namespace node

@@ -24,8 +24,8 @@ GroupStatus DescribeForming(const RaftEngineConfig &config, const MemberDirector
 std::vector<MemberStatus> DescribeMembers(const MemberDirectory &directory, const GroupView *root,
                                           const std::vector<transport::PeerStatus> &peers, MonotonicNs now);
 
-//! One JSON array with the main fields of each row; what a peer or a tool gets that asks this node directly.
-std::string FormatStatusJson(const std::vector<GroupStatus> &rows);
+//! What a peer gets that asks this node.
+wire::StatusAnswer SummarizeStatus(const std::vector<GroupStatus> &rows);
 
 } // namespace node
 } // namespace quack

@@ -18,6 +18,9 @@ namespace {
 
 using duckdb::Value;
 
+//! A node that needs longer to say how it is shows as unknown.
+constexpr MonotonicNs PEERS_TIMEOUT = NS_PER_SECOND;
+
 //! Schema path and name of a table's key.
 std::pair<std::string, std::string> NamesOf(const std::string &key) {
 	auto end = key.find_last_of('\0');
@@ -34,15 +37,20 @@ std::map<raft::GroupId, std::string> Leaders(NodeRuntime &runtime) {
 	return leaders;
 }
 
-//! What this node knows of a member: the leader how far each log reaches, every node how far it has applied itself.
-Value MemberOf(const node::GroupStatus &group, const std::string &node_id, const char *role) {
+using PeerAnswers = std::map<std::string, wire::StatusAnswer>;
+
+//! What a member says of itself, and the leader of its log. NULL = not known now.
+Value MemberOf(const node::GroupStatus &group, const PeerAnswers &peers, const std::string &node_id, const char *role) {
 	Value match(duckdb::LogicalType::UBIGINT);
 	Value applied(duckdb::LogicalType::UBIGINT);
+	Value queue_count(duckdb::LogicalType::UBIGINT);
 	auto is_connected = node_id == group.node_id;
 	std::string error;
 	if (is_connected) {
 		match = Value::UBIGINT(group.durable_index);
 		applied = Value::UBIGINT(group.applied_index);
+		queue_count = Value::UBIGINT(group.apply_queue_count);
+		error = group.reason;
 	}
 	for (auto &peer : group.peers) {
 		if (peer.node_id == node_id) {
@@ -51,10 +59,21 @@ Value MemberOf(const node::GroupStatus &group, const std::string &node_id, const
 			error = peer.last_error;
 		}
 	}
+	auto answer = peers.find(node_id);
+	if (answer != peers.end()) {
+		for (auto &row : answer->second.groups) {
+			if (row.group == group.group) {
+				applied = Value::UBIGINT(row.applied_index);
+				queue_count = Value::UBIGINT(row.queue_count);
+				error = row.reason;
+			}
+		}
+	}
 	return Value::STRUCT({{"node_id", Value(node_id)},
 	                      {"role", Value(role)},
 	                      {"match_index", match},
 	                      {"applied_index", applied},
+	                      {"queue_count", queue_count},
 	                      {"connected", Value::BOOLEAN(is_connected)},
 	                      {"last_error", error.empty() ? Value(duckdb::LogicalType::VARCHAR) : Value(error)}});
 }
@@ -105,19 +124,21 @@ duckdb::LogicalType GroupMemberType() {
 	                                    {"role", duckdb::LogicalType::VARCHAR},
 	                                    {"match_index", duckdb::LogicalType::UBIGINT},
 	                                    {"applied_index", duckdb::LogicalType::UBIGINT},
+	                                    {"queue_count", duckdb::LogicalType::UBIGINT},
 	                                    {"connected", duckdb::LogicalType::BOOLEAN},
 	                                    {"last_error", duckdb::LogicalType::VARCHAR}});
 }
 
 GroupRows GroupStatusRows(NodeRuntime &runtime) {
 	GroupRows rows;
+	auto peers = runtime.Engine().StatusOfPeers(PEERS_TIMEOUT);
 	for (auto &group : runtime.Engine().GetStatus()) {
 		duckdb::vector<Value> members;
 		for (auto &voter : group.voters) {
-			members.push_back(MemberOf(group, voter, "voter"));
+			members.push_back(MemberOf(group, peers, voter, "voter"));
 		}
 		for (auto &learner : group.learners) {
-			members.push_back(MemberOf(group, learner, "learner"));
+			members.push_back(MemberOf(group, peers, learner, "learner"));
 		}
 		rows.push_back({Value(group.group_name), Value::LIST(GroupMemberType(), std::move(members)),
 		                group.leader_id.empty() ? Value(duckdb::LogicalType::VARCHAR) : Value(group.leader_id),

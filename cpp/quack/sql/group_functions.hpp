@@ -13,7 +13,8 @@ using GroupRows = std::vector<duckdb::vector<duckdb::Value>>;
 
 //! table_schema, table_name, shard_key, slots, group, epoch, leader; one row per group of each table.
 GroupRows TableGroupRows(NodeRuntime &runtime);
-//! group, members, leader, term, commit_index, applied_index (of this node), queue_count, queue_bytes, last_error.
+//! group, members, leader, term, commit_index, applied_index, queue_count, queue_bytes, last_error; the last four of
+//! this node. Asks the other members what they have applied, and waits a second for them at most.
 GroupRows GroupStatusRows(NodeRuntime &runtime);
 //! Of the column `members`.
 duckdb::LogicalType GroupMemberType();

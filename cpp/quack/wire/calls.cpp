@@ -26,6 +26,14 @@ enum MemberField : uint32_t {
 	MEMBER_TIMEOUT = 7,
 };
 enum AnswerField : uint32_t { ANSWER_STATUS = 1, ANSWER_TEXT = 2 };
+enum StatusAnswerField : uint32_t { STATUS_GROUP = 1 }; // fields below
+enum GroupStatusField : uint32_t {
+	GROUP_ID = 1,
+	GROUP_APPLIED = 2,
+	GROUP_QUEUE_COUNT = 3,
+	GROUP_QUEUE_BYTES = 4,
+	GROUP_REASON = 5,
+};
 enum OpenField : uint32_t {
 	OPEN_CLUSTER_ID = 1,
 	OPEN_GROUP = 2,
@@ -227,6 +235,22 @@ std::string Encode(const TextAnswer &answer) {
 	return out;
 }
 
+std::string Encode(const StatusAnswer &answer) {
+	auto out = Begin();
+	FieldWriter writer(out);
+	for (auto &group : answer.groups) {
+		std::string inner;
+		FieldWriter fields(inner);
+		fields.PutVarint(GROUP_ID, group.group);
+		fields.PutVarint(GROUP_APPLIED, group.applied_index);
+		fields.PutVarint(GROUP_QUEUE_COUNT, group.queue_count);
+		fields.PutVarint(GROUP_QUEUE_BYTES, group.queue_bytes);
+		fields.PutBytes(GROUP_REASON, ByteView(group.reason).substr(0, STATUS_MESSAGE_BYTES_MAX));
+		writer.PutElement(STATUS_GROUP, inner);
+	}
+	return out;
+}
+
 std::string Encode(const SnapshotOpenRequest &request) {
 	auto out = Begin();
 	FieldWriter writer(out);
@@ -394,6 +418,42 @@ Result<TextAnswer> DecodeTextAnswer(ByteView bytes) {
 		}
 	});
 	return status.IsOk() ? Result<TextAnswer>(std::move(answer)) : Result<TextAnswer>(status);
+}
+
+Result<StatusAnswer> DecodeStatusAnswer(ByteView bytes) {
+	StatusAnswer answer;
+	auto decode_group = [&](FieldReader &fields) {
+		auto &group = answer.groups.back();
+		switch (fields.Number()) {
+		case GROUP_ID:
+			group.group = fields.Value();
+			break;
+		case GROUP_APPLIED:
+			group.applied_index = fields.Value();
+			break;
+		case GROUP_QUEUE_COUNT:
+			group.queue_count = fields.Value();
+			break;
+		case GROUP_QUEUE_BYTES:
+			group.queue_bytes = fields.Value();
+			break;
+		case GROUP_REASON:
+			group.reason = std::string(fields.Bytes());
+			break;
+		default:
+			fields.Unknown();
+		}
+	};
+	auto status = DecodeBody(bytes, "status answer", [&](FieldReader &fields) {
+		if (fields.Number() == STATUS_GROUP) {
+			answer.groups.emplace_back();
+			answer.groups.back().group = 0;
+			DecodeNested(fields, "status of a group", decode_group);
+		} else {
+			fields.Unknown();
+		}
+	});
+	return status.IsOk() ? Result<StatusAnswer>(std::move(answer)) : Result<StatusAnswer>(status);
 }
 
 Result<SnapshotOpenRequest> DecodeSnapshotOpenRequest(ByteView bytes) {

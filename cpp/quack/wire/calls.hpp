@@ -22,6 +22,7 @@ constexpr const char *METHOD_TRANSFER = "transfer";
 constexpr const char *METHOD_REBALANCE = "rebalance";
 constexpr const char *METHOD_SNAPSHOT_OPEN = "snapshot_open";
 constexpr const char *METHOD_SNAPSHOT_CHUNK = "snapshot_chunk";
+//! Without a body. The answer is a StatusAnswer.
 constexpr const char *METHOD_STATUS = "status";
 constexpr const char *METHOD_MEMBER = "member";
 //! Body and answer are hellos (hello.hpp): what was said at the start of the session has changed.
@@ -70,6 +71,18 @@ struct TextAnswer {
 	std::string text;
 };
 
+//! What the answering node says of its groups; those that it does not run are missing.
+struct StatusAnswer {
+	struct Group {
+		raft::GroupId group = raft::ROOT_GROUP;
+		raft::LogIndex applied_index = 0;
+		uint64_t queue_count = 0; //! committed and not applied
+		uint64_t queue_bytes = 0;
+		std::string reason; //! as node::GroupStatus::reason
+	};
+	std::vector<Group> groups;
+};
+
 //! One group's place in a snapshot image.
 struct SnapshotPosition {
 	raft::GroupId group = raft::ROOT_GROUP;
@@ -114,6 +127,7 @@ std::string Encode(const ProposeAnswer &answer);
 std::string Encode(const TransferRequest &request);
 std::string Encode(const MemberRequest &request);
 std::string Encode(const TextAnswer &answer);
+std::string Encode(const StatusAnswer &answer);
 std::string Encode(const SnapshotOpenRequest &request);
 std::string Encode(const SnapshotOpenAnswer &answer);
 std::string Encode(const SnapshotChunkRequest &request);
@@ -125,6 +139,7 @@ Result<ProposeAnswer> DecodeProposeAnswer(ByteView bytes);
 Result<TransferRequest> DecodeTransferRequest(ByteView bytes);
 Result<MemberRequest> DecodeMemberRequest(ByteView bytes);
 Result<TextAnswer> DecodeTextAnswer(ByteView bytes);
+Result<StatusAnswer> DecodeStatusAnswer(ByteView bytes);
 Result<SnapshotOpenRequest> DecodeSnapshotOpenRequest(ByteView bytes);
 Result<SnapshotOpenAnswer> DecodeSnapshotOpenAnswer(ByteView bytes);
 Result<SnapshotChunkRequest> DecodeSnapshotChunkRequest(ByteView bytes);

@@ -434,3 +434,40 @@ TEST_CASE("idle groups go quiet, answer whoever asks, and find a new leader when
 	CHECK(WaitUntil([&] { return CountEverywhere(cluster, "led again") == 1; }));
 	CHECK(WaitUntil(all_quiet));
 }
+
+TEST_CASE("every node that is in reach says how far it has applied each group; nobody speaks for the others") {
+	TestCluster cluster(3);
+	cluster.StartAll();
+	cluster.CreateGroup(0, SECOND, "second");
+	auto outcome = cluster.Propose(0, "value", PATIENCE, SECOND);
+	REQUIRE(outcome.status.IsOk());
+	auto &asking = *cluster.nodes[0]->engine;
+	CHECK(WaitUntil([&] {
+		auto answers = asking.StatusOfPeers(PATIENCE);
+		size_t applied = 0;
+		for (auto &answer : answers) {
+			for (auto &row : answer.second.groups) {
+				applied += row.group == SECOND && row.applied_index == outcome.index && row.queue_count == 0 ? 1 : 0;
+			}
+		}
+		return answers.size() == 2 && answers.count("n0") == 0 && applied == 2;
+	}));
+	// One that stands still says so, and of what.
+	cluster.nodes[1]->state_machine->Hold(true);
+	REQUIRE(cluster.Propose(0, "more", PATIENCE, SECOND).status.IsOk());
+	CHECK(WaitUntil([&] {
+		auto rows = asking.StatusOfPeers(PATIENCE)["n1"].groups;
+		return rows.size() == 2 && rows[1].applied_index == outcome.index;
+	}));
+	cluster.nodes[1]->state_machine->Hold(false);
+	cluster.nodes[1]->engine->LatchDegraded("on purpose");
+	CHECK(WaitUntil([&] {
+		auto rows = asking.StatusOfPeers(PATIENCE)["n1"].groups;
+		return rows.size() == 2 && rows[1].reason == "on purpose";
+	}));
+	cluster.Kill(2);
+	CHECK(WaitUntil([&] { return asking.StatusOfPeers(PATIENCE).count("n2") == 0; }));
+	// Who does not answer in time is missing.
+	cluster.network.LoseAnswers("n0", "n1", true);
+	CHECK(asking.StatusOfPeers(50 * NS_PER_MS).empty());
+}

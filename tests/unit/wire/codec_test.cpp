@@ -103,6 +103,7 @@ void DecodeAll(ByteView bytes) {
 	static_cast<void>(DecodeTransferRequest(bytes).IsOk());
 	static_cast<void>(DecodeMemberRequest(bytes).IsOk());
 	static_cast<void>(DecodeTextAnswer(bytes).IsOk());
+	static_cast<void>(DecodeStatusAnswer(bytes).IsOk());
 	static_cast<void>(DecodeSnapshotOpenRequest(bytes).IsOk());
 	static_cast<void>(DecodeSnapshotOpenAnswer(bytes).IsOk());
 	static_cast<void>(DecodeSnapshotChunkRequest(bytes).IsOk());
@@ -316,6 +317,19 @@ TEST_CASE("call bodies come back equal") {
 	CHECK(member.Value().port == 9494);
 	CHECK(member.Value().timeout == NS_PER_SECOND);
 
+	StatusAnswer said;
+	said.groups = {{1, 300, 0, 0, ""}, {2, 7, 3, 4096, "waits for group 1"}};
+	CHECK(Hex(Encode(said)) == "0105050401"
+	                           "08ac02"
+	                           "051c040208070c03108020"
+	                           "1511776169747320666f722067726f75702031");
+	auto heard = DecodeStatusAnswer(Encode(said));
+	REQUIRE(heard.IsOk());
+	REQUIRE(heard.Value().groups.size() == 2);
+	CHECK(heard.Value().groups[0].applied_index == 300);
+	CHECK(heard.Value().groups[1].queue_count == 3);
+	CHECK(heard.Value().groups[1].queue_bytes == 4096);
+	CHECK(heard.Value().groups[1].reason == "waits for group 1");
 	auto text = DecodeTextAnswer(Encode(TextAnswer {Status::Ok(), "n2 leads"}));
 	REQUIRE(text.IsOk());
 	CHECK(text.Value().status.IsOk());
