@@ -101,6 +101,9 @@ public:
 		position++;
 		return true;
 	}
+	void Skip() {
+		position++;
+	}
 	std::string Current() const {
 		return AtEnd() ? "the end of the statement" : "\"" + tokens[position].text + "\"";
 	}
@@ -143,10 +146,37 @@ std::vector<std::string> ReadName(TokenReader &reader, bool &if_exists) {
 	return name;
 }
 
+//! The word before a statement that cannot stand before one of these: EXPLAIN or PREPARE; nothing = neither does.
+//! Leaves the reader behind it and what belongs to it.
+const char *TakeWrapper(TokenReader &reader) {
+	if (reader.Take("EXPLAIN")) {
+		reader.Take("ANALYZE");
+		if (reader.Take("(")) {
+			while (!reader.AtEnd() && !reader.Take(")")) {
+				reader.Skip();
+			}
+		}
+		return "EXPLAIN";
+	}
+	if (reader.Take("PREPARE")) {
+		reader.TakeName();
+		reader.Take("AS");
+		return "PREPARE";
+	}
+	return nullptr;
+}
+
 duckdb::ParserExtensionParseResult Parse(duckdb::ParserExtensionInfo *, const duckdb::vector<SimpleToken> &tokens) {
 	TokenReader reader(tokens);
 	PlacementStatement statement;
+	auto wrapper = TakeWrapper(reader);
 	statement.name = ReadName(reader, statement.if_exists);
+	if (wrapper != nullptr) {
+		auto is_ours = !statement.name.empty() && reader.Take("SET") && (reader.Take("GROUPS") || reader.Take("GROUP"));
+		return is_ours ? Refuse(std::string(wrapper) + " is not supported for ALTER TABLE ... SET GROUP(S): run the "
+		                                               "statement itself, it takes no parameters and moves no rows")
+		               : duckdb::ParserExtensionParseResult();
+	}
 	if (statement.name.empty() || !reader.Take("SET")) {
 		return duckdb::ParserExtensionParseResult();
 	}
