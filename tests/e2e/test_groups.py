@@ -150,6 +150,33 @@ def test_tables_are_placed_where_they_are_told_to(
     assert_equal(groups)
 
 
+def test_a_group_without_tables_gets_the_next_name(
+    groups: LocalCluster, session: duckdb.DuckDBPyConnection
+) -> None:
+    names = "SELECT \"group\" FROM quack_group_status('cp') ORDER BY ALL"
+    session.execute("CREATE TABLE cp.main.lane0 (i INTEGER) WITH (quack_group = 'lane-0')")
+    session.execute("INSERT INTO cp.main.lane0 VALUES (0)")
+    count = len(session.execute(names).fetchall())
+    for turn in range(1, 5):
+        session.execute(f"DROP TABLE cp.main.lane{turn - 1}")
+        session.execute(
+            f"CREATE TABLE cp.main.lane{turn} (i INTEGER) WITH (quack_group = 'lane-{turn}')"
+        )
+        session.execute(f"INSERT INTO cp.main.lane{turn} VALUES ({turn})")
+    listed = session.execute(names).fetchall()
+    assert len(listed) == count and ("lane-4",) in listed
+    assert placed(session, "lane4") == ["lane-4"]
+    # After a restart a node knows it by its last name.
+    follower = next(node for node in groups.nodes if node is not groups.wait_leader())
+    follower.kill()
+    follower.start()
+    wait_until(
+        lambda: query(groups, follower, names) == listed,
+        lambda: f"the names: {query(groups, follower, names)}",
+    )
+    assert_equal(groups)
+
+
 def test_tables_change_their_groups(
     groups: LocalCluster, session: duckdb.DuckDBPyConnection
 ) -> None:
@@ -275,6 +302,19 @@ def test_status_has_a_row_per_group(
     ).fetchall()
     assert row[0] in {node.node_id for node in groups.nodes}
     assert row[1:] == (row[1], 3, None) and row[1] >= 1
+
+    def applied() -> list[tuple[str, int | None, int, str | None]]:
+        return session.execute(
+            "SELECT m.node_id, m.applied_index - commit_index, m.queue_count, m.last_error FROM ("
+            "SELECT unnest(members) AS m, commit_index FROM quack_group_status('cp') WHERE \"group\" = 'shown')"
+        ).fetchall()
+
+    # Every member says for itself how far it is.
+    caught_up = [(node.node_id, 0, 0, None) for node in groups.nodes]
+    wait_until(
+        lambda: sorted(applied()) == caught_up,
+        lambda: f"every member has applied everything: {applied()}",
+    )
     assert session.execute(
         "SELECT count(*) FROM quack_group_status('cp') WHERE \"group\" = 'root'"
     ).fetchall() == [(1,)]

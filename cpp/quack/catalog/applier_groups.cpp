@@ -254,16 +254,13 @@ Status Applier::CheckPlacement(const Effect &effect) const {
 		return Status(ErrorCode::SchemaChanged,
 		              "table \"" + effect.object.ToString() + "\" is not sharded any more; retry");
 	}
-	size_t fresh = 0;
-	if (change.request.kind != PlacementRequest::Kind::Root) {
-		for (auto &name : GroupNamesOf(change.request)) {
-			fresh += name != ROOT_GROUP_NAME && core.state.placements.FindByName(name) == nullptr ? 1 : 0;
-		}
-	}
-	auto count = core.state.placements.Groups().size();
-	if (count + fresh > GROUPS_MAX) {
+	auto &placements = core.state.placements;
+	auto is_root = change.request.kind == PlacementRequest::Kind::Root;
+	auto missing = is_root ? 0 : placements.CountMissing(GroupNamesOf(change.request));
+	auto count = placements.Groups().size();
+	if (count + missing > GROUPS_MAX) {
 		return Status(ErrorCode::InvalidArgument, "the cluster has " + std::to_string(count) + " groups, and table \"" +
-		                                              effect.object.ToString() + "\" needs " + std::to_string(fresh) +
+		                                              effect.object.ToString() + "\" needs " + std::to_string(missing) +
 		                                              " more: at most " + std::to_string(GROUPS_MAX) +
 		                                              " are allowed; drop tables, or spread over fewer groups");
 	}
@@ -305,15 +302,12 @@ void Applier::StageGroups(const Effect &effect, raft::LogIndex index, Staged &st
 		staged.state_rows.push_back({index, StateKind::Placement, key, std::string()});
 		return;
 	}
-	std::vector<raft::GroupId> groups;
-	for (auto &name : GroupNamesOf(change.request)) {
-		auto next = placements.NextId();
-		groups.push_back(placements.Create(name, index, change.membership));
-		if (placements.NextId() != next) {
-			staged.state_rows.push_back({index, StateKind::Group, EncodeIndex(groups.back()),
-			                             EncodeGroupInfo(*placements.Find(groups.back()))});
-			staged.state_rows.push_back({index, StateKind::NextGroup, std::string(), EncodeIndex(placements.NextId())});
-		}
+	std::vector<raft::GroupId> changed;
+	auto groups = placements.Provide(GroupNamesOf(change.request), index, change.membership, changed);
+	for (auto group : changed) {
+		staged.state_rows.push_back(
+		    {index, StateKind::Group, EncodeIndex(group), EncodeGroupInfo(*placements.Find(group))});
+		staged.state_rows.push_back({index, StateKind::NextGroup, std::string(), EncodeIndex(placements.NextId())});
 	}
 	auto placement = PlacementOf(change.request, placements.Of(key), std::move(groups));
 	placement.epoch = index;

@@ -1,6 +1,7 @@
 #include "quack/catalog/placements.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "quack/common/check.hpp"
 #include "quack/raft/raft.hpp"
@@ -99,41 +100,72 @@ Result<GroupInfo> DecodeGroupInfo(ByteView bytes) {
 	return info;
 }
 
-raft::GroupId Placements::Create(const std::string &name, raft::LogIndex index, const raft::Membership &membership) {
-	if (name == ROOT_GROUP_NAME) {
-		return raft::ROOT_GROUP;
+std::vector<raft::GroupId> Placements::Provide(const std::vector<std::string> &names, raft::LogIndex index,
+                                               const raft::Membership &membership,
+                                               std::vector<raft::GroupId> &changed) {
+	auto result = Known(names);
+	auto unused = Unused(result);
+	auto next_unused = unused.begin();
+	for (size_t i = 0; i < names.size(); i++) {
+		if (result[i] != 0) {
+			continue;
+		}
+		GroupInfo info;
+		if (next_unused != unused.end()) {
+			info = groups[*next_unused++];
+		} else {
+			info.id = next_id;
+			info.created = index;
+			info.membership = membership;
+		}
+		info.name = names[i];
+		result[i] = info.id;
+		changed.push_back(info.id);
+		Restore(std::move(info));
 	}
-	auto known = by_name.find(name);
-	if (known != by_name.end()) {
-		return known->second;
+	return result;
+}
+
+size_t Placements::CountMissing(const std::vector<std::string> &names) const {
+	auto known = Known(names);
+	auto unnamed = static_cast<size_t>(std::count(known.begin(), known.end(), 0));
+	return unnamed - std::min(unnamed, Unused(known).size());
+}
+
+std::vector<raft::GroupId> Placements::Known(const std::vector<std::string> &names) const {
+	std::vector<raft::GroupId> result;
+	for (auto &name : names) {
+		auto *info = FindByName(name);
+		result.push_back(name == ROOT_GROUP_NAME ? raft::ROOT_GROUP : info == nullptr ? 0 : info->id);
 	}
-	GroupInfo info;
-	info.id = next_id++;
-	info.name = name;
-	info.created = index;
-	info.membership = membership;
-	auto id = info.id;
-	Restore(std::move(info));
-	return id;
+	return result;
+}
+
+std::vector<raft::GroupId> Placements::Unused(const std::vector<raft::GroupId> &taken) const {
+	std::set<raft::GroupId> used(taken.begin(), taken.end());
+	for (auto &table : tables) {
+		auto all = table.second.AllGroups();
+		used.insert(all.begin(), all.end());
+	}
+	std::vector<raft::GroupId> result;
+	for (auto &group : groups) {
+		if (used.count(group.first) == 0) {
+			result.push_back(group.first);
+		}
+	}
+	return result;
 }
 
 void Placements::Restore(GroupInfo info) {
 	groups_version++;
 	version++;
 	next_id = std::max(next_id, info.id + 1);
+	auto before = groups.find(info.id);
+	if (before != groups.end() && by_name[before->second.name] == info.id) {
+		by_name.erase(before->second.name);
+	}
 	by_name[info.name] = info.id;
 	groups[info.id] = std::move(info);
-}
-
-void Placements::Retire(raft::GroupId group) {
-	auto entry = groups.find(group);
-	if (entry == groups.end()) {
-		return;
-	}
-	groups_version++;
-	version++;
-	by_name.erase(entry->second.name);
-	groups.erase(entry);
 }
 
 const GroupInfo *Placements::Find(raft::GroupId group) const {
@@ -182,16 +214,6 @@ const Placement *Placements::Of(const std::string &table) const {
 std::vector<raft::GroupId> Placements::GroupsOf(const std::string &table) const {
 	auto *placement = Of(table);
 	return placement == nullptr ? std::vector<raft::GroupId> {raft::ROOT_GROUP} : placement->AllGroups();
-}
-
-bool Placements::IsUsed(raft::GroupId group) const {
-	for (auto &table : tables) {
-		auto all = table.second.AllGroups();
-		if (std::binary_search(all.begin(), all.end(), group)) {
-			return true;
-		}
-	}
-	return false;
 }
 
 } // namespace catalog

@@ -72,10 +72,13 @@ Result<GroupInfo> DecodeGroupInfo(ByteView bytes);
 //! Not thread-safe. Tables are named by ObjectName::Key().
 class Placements {
 public:
-	//! AlreadyExists is no error: the group's id, of an old or a new one.
-	raft::GroupId Create(const std::string &name, raft::LogIndex index, const raft::Membership &membership);
-	//! No table may live in it.
-	void Retire(raft::GroupId group);
+	//! The groups of these names, in their order. For a name that there is none of, a group without tables gets it, the
+	//! smallest number first, or a new one is made at root index `index`; both are added to `changed`.
+	std::vector<raft::GroupId> Provide(const std::vector<std::string> &names, raft::LogIndex index,
+	                                   const raft::Membership &membership, std::vector<raft::GroupId> &changed);
+	//! How many groups Provide would make.
+	size_t CountMissing(const std::vector<std::string> &names) const;
+	//! A group as it was written, perhaps under another name than before.
 	void Restore(GroupInfo info);
 	void RestoreNextId(raft::GroupId id) {
 		next_id = id;
@@ -111,10 +114,13 @@ public:
 	const std::map<std::string, Placement> &Tables() const {
 		return tables;
 	}
-	//! Whether a table lives in the group.
-	bool IsUsed(raft::GroupId group) const;
 
 private:
+	//! Of the root group, and of groups that exist by that name; 0 = none does.
+	std::vector<raft::GroupId> Known(const std::vector<std::string> &names) const;
+	//! Those that neither have a table nor are among `taken`.
+	std::vector<raft::GroupId> Unused(const std::vector<raft::GroupId> &taken) const;
+
 	std::map<raft::GroupId, GroupInfo> groups;
 	std::unordered_map<std::string, raft::GroupId> by_name;
 	raft::GroupId next_id = raft::ROOT_GROUP + 1;

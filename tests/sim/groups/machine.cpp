@@ -326,13 +326,16 @@ void Machine::Place(const Effect &effect, raft::LogIndex index) {
 	}
 	catalog::Placement placement;
 	placement.epoch = index;
+	std::vector<raft::GroupId> changed;
 	if (!effect.group_name.empty()) {
-		placement.group = placements.Create(effect.group_name, index, {});
+		placement.group = placements.Provide({effect.group_name}, index, {}, changed).front();
 	} else {
-		placement.shard_key = {"key"};
+		std::vector<std::string> names;
 		for (uint32_t shard = 0; shard < effect.group_count; shard++) {
-			placement.groups.push_back(placements.Create(catalog::ShardGroupName(shard), index, {}));
+			names.push_back(catalog::ShardGroupName(shard));
 		}
+		placement.shard_key = {"key"};
+		placement.groups = placements.Provide(names, index, {}, changed);
 	}
 	placements.Set(effect.table, std::move(placement));
 }

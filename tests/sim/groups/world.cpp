@@ -269,7 +269,7 @@ private:
 			operation.kind = random.Below(3) == 0 ? Operation::Kind::Alter : Operation::Kind::Place;
 			const uint32_t counts[] = {0, 1, 2, 4, 8};
 			operation.group_count = counts[random.Below(5)];
-			operation.group_name = operation.group_count == 1 ? "pinned-" + std::to_string(random.Below(2)) : "";
+			operation.group_name = operation.group_count == 1 ? "pinned-" + std::to_string(random.Below(6)) : "";
 			return operation;
 		}
 		if (random.Below(4) == 0) {

@@ -16,23 +16,51 @@ raft::Membership Voters(std::vector<raft::NodeId> voters) {
 
 } // namespace
 
-TEST_CASE("groups get numbers that are never used again") {
+TEST_CASE("a group has one number for ever; without tables it is the next one that a new name gets") {
 	Placements placements;
-	CHECK(placements.Create("root", 5, Voters({1})) == raft::ROOT_GROUP);
+	std::vector<raft::GroupId> changed;
+	auto provide = [&](const std::vector<std::string> &names, raft::LogIndex index) {
+		changed.clear();
+		return placements.Provide(names, index, Voters({1, 2, 3}), changed);
+	};
+	using Ids = std::vector<raft::GroupId>;
+	auto place = [&](const std::string &table, raft::GroupId group) {
+		Placement placement;
+		placement.group = group;
+		placements.Set(table, placement);
+	};
+	CHECK(provide({"root"}, 5) == Ids {raft::ROOT_GROUP});
 	CHECK(placements.Groups().empty());
-	auto orders = placements.Create("orders", 5, Voters({1, 2, 3}));
-	CHECK(orders == 2);
+	CHECK(placements.CountMissing({"orders", "root", "other"}) == 2);
+	CHECK(provide({"orders"}, 5) == Ids {2});
+	CHECK(changed == Ids {2});
+	place("orders", 2);
 	auto version = placements.GroupsVersion();
-	CHECK(placements.Create("orders", 9, Voters({1})) == orders);
+	CHECK(provide({"orders"}, 9) == Ids {2});
+	CHECK(changed.empty());
 	CHECK(placements.GroupsVersion() == version);
-	CHECK(placements.Find(orders)->created == 5);
-	CHECK(placements.NameOf(orders) == "orders");
+	CHECK(placements.Find(2)->created == 5);
+	CHECK(placements.NameOf(2) == "orders");
 	CHECK(placements.NameOf(raft::ROOT_GROUP) == "root");
-	placements.Retire(orders);
+	CHECK(placements.NameOf(7) == "group-7");
+
+	CHECK(provide({"lines"}, 10) == Ids {3});
+	placements.Erase("orders");
+	// One name is known, though without a table; the others get what is left, and only then a new one.
+	CHECK(placements.CountMissing({"events", "lines", "items"}) == 1);
+	CHECK(provide({"events", "lines", "items"}, 12) == Ids {2, 3, 4});
+	CHECK(changed == Ids {2, 4});
 	CHECK(placements.GroupsVersion() != version);
+	CHECK(placements.NameOf(2) == "events");
+	CHECK(placements.Find(2)->created == 5);
 	CHECK(placements.FindByName("orders") == nullptr);
-	CHECK(placements.NameOf(orders) == "group-2");
-	CHECK(placements.Create("orders", 12, Voters({1})) == 3);
+	CHECK(placements.FindByName("events")->id == 2);
+	CHECK(placements.Find(4)->created == 12);
+	place("events", 2);
+	place("lines", 3);
+	place("items", 4);
+	CHECK(provide({"orders"}, 13) == Ids {5});
+	CHECK(placements.NextId() == 6);
 }
 
 TEST_CASE("tables live in the root group until they are placed") {
@@ -49,15 +77,13 @@ TEST_CASE("tables live in the root group until they are placed") {
 	CHECK(placements.GroupsOf("s") == std::vector<raft::GroupId>({5, 7}));
 	CHECK(sharded.GroupOfSlot(1) == 5);
 	CHECK(sharded.GroupOfSlot(1023) == 7); // 1023 % 3 = 0
-	CHECK(placements.IsUsed(5));
-	CHECK_FALSE(placements.IsUsed(6));
 	placements.Rename("t", "u");
 	CHECK(placements.Of("t") == nullptr);
 	CHECK(placements.Of("u")->group == 4);
 	placements.Rename("u", "u");
 	CHECK(placements.Of("u") != nullptr);
 	placements.Erase("u");
-	CHECK_FALSE(placements.IsUsed(4));
+	CHECK(placements.Of("u") == nullptr);
 }
 
 TEST_CASE("placements and groups come back as they were written") {
