@@ -10,12 +10,12 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 
-from quack.backup.location import check_location
 from quack.certs.verify import verify_certificate
+from quack.documents import Document, read_document
 from quack.errors import CertificateError, ConfigError
+from quack.storage import check_location
 
 __all__ = [
     "BackupSchedule",
@@ -233,60 +233,6 @@ class NodeConfig(_Strict):
         return json.dumps(document)
 
 
-def _line_index(node: yaml.Node | None, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
-    """Map every key path of a YAML document to its line, counted from 1."""
-    lines: dict[tuple[str, ...], int] = {}
-    if node is None:
-        return lines
-    lines[path] = node.start_mark.line + 1
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            here = (*path, str(key.value))
-            lines.update(_line_index(value, here))
-            lines[here] = key.start_mark.line + 1
-    elif isinstance(node, yaml.SequenceNode):
-        for position, value in enumerate(node.value):
-            lines.update(_line_index(value, (*path, str(position))))
-    return lines
-
-
-def _duplicate_keys(node: yaml.Node | None, path: str = "") -> list[tuple[int, str]]:
-    found: list[tuple[int, str]] = []
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = f"{path}{key.value}"
-            if name in seen:
-                found.append((key.start_mark.line + 1, f"{name}: given twice; keep one"))
-            seen.add(name)
-            found += _duplicate_keys(value, f"{name}.")
-    return found
-
-
-_FIXES = {
-    "extra_forbidden": "unknown key; remove it or mend the spelling",
-    "missing": "missing; add it",
-}
-
-
-class _Checker:
-    """Collects problems with their lines."""
-
-    def __init__(self, file: pathlib.Path, lines: dict[tuple[str, ...], int]) -> None:
-        self.file = file
-        self.lines = lines
-        self.problems: list[str] = []
-
-    def add(self, path: tuple[str, ...], message: str) -> None:
-        line = self.lines.get(path)
-        parent = path
-        while line is None and parent:
-            parent = parent[:-1]
-            line = self.lines.get(parent)
-        name = ".".join(path)
-        self.problems.append(f"{self.file}:{line or 1}: {name + ': ' if name else ''}{message}")
-
-
 def load_config(file: pathlib.Path, *, check_files: bool = True) -> NodeConfig:
     """Read and check one configuration file.
 
@@ -298,29 +244,14 @@ def load_config(file: pathlib.Path, *, check_files: bool = True) -> NodeConfig:
         ConfigError: with every mistake at once, each with its line and the fix.
 
     """
-    try:
-        text = file.read_text()
-    except OSError as error:
-        raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark is not None else 1
-        problem = getattr(error, "problem", None) or str(error)
-        raise ConfigError([f"{file}:{line}: not valid YAML: {problem}"]) from error
-    checker = _Checker(file, _line_index(root))
-    for line, message in _duplicate_keys(root):
-        checker.problems.append(f"{file}:{line}: {message}")
-    if not isinstance(document, dict):
+    checker = read_document(file)
+    if not isinstance(checker.content, dict):
         raise ConfigError([f"{file}:1: expected a mapping with cluster_mode: and data_dir:"])
+    document = checker.content
     try:
         config = NodeConfig.model_validate(document)
     except ValidationError as error:
-        for item in error.errors(include_url=False, include_input=False, include_context=False):
-            path = tuple(str(part) for part in item["loc"])
-            checker.add(path, _FIXES.get(item["type"], item["msg"]))
+        checker.add_all(error)
         _check_peers(checker, document)
         raise ConfigError(checker.problems) from None
     config = _absolute(config, file.resolve().parent)
@@ -350,7 +281,7 @@ def _absolute(config: NodeConfig, base: pathlib.Path) -> NodeConfig:
     return config.model_copy(update=changes)
 
 
-def _check_peers(checker: _Checker, document: dict[str, Any]) -> None:
+def _check_peers(checker: Document, document: dict[str, Any]) -> None:
     mode = document.get("cluster_mode")
     peers = mode.get("cp_metadata_peers") if isinstance(mode, dict) else None
     if not isinstance(peers, list):
@@ -377,7 +308,7 @@ def _check_peers(checker: _Checker, document: dict[str, Any]) -> None:
         checker.add(("cluster_mode", "cp_metadata_peers"), "no voter is listed; name at least one")
 
 
-def _check_rules(checker: _Checker, config: NodeConfig) -> None:
+def _check_rules(checker: Document, config: NodeConfig) -> None:
     mode = config.cluster_mode
     if not mode.enabled or not mode.cp_metadata_enabled:
         checker.add(
@@ -421,7 +352,7 @@ def _check_rules(checker: _Checker, config: NodeConfig) -> None:
         )
 
 
-def _check_files(checker: _Checker, config: NodeConfig) -> None:
+def _check_files(checker: Document, config: NodeConfig) -> None:
     mode = config.cluster_mode
     try:
         node_id = config.node_id()

@@ -27,10 +27,12 @@ __all__ = [
     "NotSupportedError",
     "OutcomeUnknownError",
     "OverloadedError",
+    "PipelineError",
     "QuackError",
     "SchemaChangedError",
     "SparkError",
     "StatementError",
+    "StorageError",
     "UnauthorizedError",
     "UnavailableError",
     "code_of",
@@ -67,8 +69,8 @@ class ClusterError(QuackError):
     """A node process or a cluster operation failed."""
 
 
-class BackupError(QuackError):
-    """A backup cannot be made, read or restored.
+class StorageError(QuackError):
+    """An object cannot be written, read or listed.
 
     Attributes:
         code: a stable code (see ERRORS.md).
@@ -80,6 +82,27 @@ class BackupError(QuackError):
         self.code = code
         self.words = words
         super().__init__(f"{words} [quack:{code}]")
+
+    def __reduce__(self) -> tuple[type[StorageError], tuple[str, str]]:
+        """Let it travel from Spark's tasks."""
+        return type(self), (self.code, self.words)
+
+
+class BackupError(StorageError):
+    """A backup cannot be made, read or restored."""
+
+
+class PipelineError(QuackError):
+    """A step of a pipeline is refused or failed; no secret is in the text.
+
+    Attributes:
+        code: the stable code (see ERRORS.md) when there is one.
+
+    """
+
+    def __init__(self, words: str, code: str | None = None) -> None:
+        self.code = code
+        super().__init__(words)
 
 
 class SparkError(QuackError):

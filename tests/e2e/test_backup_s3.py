@@ -16,10 +16,10 @@ import yaml
 from probes import wait_until
 from quack.backup.manifest import MANIFEST, read_manifest
 from quack.backup.schedule import complete_backups
-from quack.backup.store import Store, open_store
+from quack.storage import Store, open_store
 from quack.cluster.local import LocalCluster
 from quack.config import load_config
-from quack.errors import BackupError
+from quack.errors import StorageError
 from s3_server import s3_server
 
 BUCKET = "backups"
@@ -83,7 +83,7 @@ def test_a_backup_in_s3_is_verified_restored_and_damage_is_named(
     code, found = call("backup", "verify", place)
     assert code == 1 and found["code"] == "unauthorized"
     assert s3["AWS_SECRET_ACCESS_KEY"] not in json.dumps(found)
-    with pytest.raises(BackupError, match="quack:invalid_argument"):
+    with pytest.raises(StorageError, match="quack:invalid_argument"):
         open_store("ftp://elsewhere/x")
 
 

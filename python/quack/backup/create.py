@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import zstandard
 
 from quack.backup.manifest import MANIFEST, ROOT_GROUP, Manifest, Part, Position
-from quack.backup.store import Store
-from quack.errors import BackupError, QuackError
+from quack.errors import BackupError, QuackError, StorageError
+from quack.storage import Store
 
 __all__ = ["PART_BYTES", "Progress", "Session", "create_backup"]
 
@@ -88,8 +88,8 @@ def create_backup(
 
 def _require_empty(store: Store) -> None:
     try:
-        names = store.names()
-    except BackupError as error:
+        names = list(store.sizes())
+    except StorageError as error:
         if error.code != "not_found":
             raise
         return

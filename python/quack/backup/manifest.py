@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from quack.backup.store import Store
-from quack.errors import BackupError
+from quack.errors import BackupError, StorageError
+from quack.storage import Store
 
 __all__ = ["FORMAT", "MANIFEST", "ROOT_GROUP", "Manifest", "Part", "Position", "read_manifest"]
 
@@ -103,7 +103,7 @@ def read_manifest(store: Store) -> Manifest:
     place = f"{store.location}/{MANIFEST}"
     try:
         text = store.get(MANIFEST)
-    except BackupError as error:
+    except StorageError as error:
         if error.code != "not_found":
             raise
         raise BackupError(

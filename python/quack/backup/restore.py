@@ -11,11 +11,11 @@ import duckdb
 
 from quack.backup.create import Progress
 from quack.backup.manifest import Manifest, read_manifest
-from quack.backup.store import Store
 from quack.backup.verify import read_image
 from quack.config import NodeConfig
 from quack.errors import BackupError
 from quack.extension import connect
+from quack.storage import Store
 
 __all__ = ["restore_backup"]
 

@@ -13,9 +13,9 @@ import duckdb
 
 from quack.backup.create import create_backup
 from quack.backup.manifest import MANIFEST
-from quack.backup.store import Store, open_store
 from quack.config import BackupSchedule
-from quack.errors import BackupError, ClusterError, QuackError
+from quack.errors import ClusterError, QuackError, StorageError
+from quack.storage import Store, open_store
 
 __all__ = ["Scheduler", "complete_backups"]
 
@@ -56,8 +56,8 @@ def _split(store: Store) -> tuple[list[str], dict[str, list[str]]]:
     """Return the names of complete backups, oldest first, and all files by backup."""
     files: dict[str, list[str]] = {}
     try:
-        names = store.names()
-    except BackupError as error:
+        names = list(store.sizes())
+    except StorageError as error:
         if error.code != "not_found":
             raise
         names = []
@@ -72,7 +72,7 @@ def complete_backups(store: Store) -> list[str]:
     """Return the names of the finished backups below a scheduled place, oldest first.
 
     Raises:
-        BackupError: it cannot be listed.
+        StorageError: it cannot be listed.
 
     """
     return _split(store)[0]

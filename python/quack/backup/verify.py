@@ -9,8 +9,8 @@ import zstandard
 
 from quack.backup.create import Progress
 from quack.backup.manifest import Manifest, Part, read_manifest
-from quack.backup.store import Store
 from quack.errors import BackupError
+from quack.storage import Store
 
 __all__ = ["read_image", "verify_backup"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quack.cli.options import AsJson, CaFile, Config, Timeout, TokenFile, Url
-from quack.errors import BackupError, ClusterError, code_of
+from quack.errors import ClusterError, StorageError, code_of
 
 if TYPE_CHECKING:
     from quack.backup.manifest import Manifest
@@ -41,7 +41,7 @@ def _failure_as_json(as_json: bool, location: str) -> Iterator[None]:
     """With --json a failure is a document too; exit code 1 either way."""
     try:
         yield
-    except (BackupError, ClusterError) as error:
+    except (StorageError, ClusterError) as error:
         if not as_json:
             raise
         typer.echo(
@@ -83,8 +83,8 @@ def create(
 ) -> None:
     """Back up everything that is committed now; writes go on meanwhile."""
     from quack.backup.create import create_backup
-    from quack.backup.store import open_store
     from quack.cluster.target import Target
+    from quack.storage import open_store
 
     target = Target.from_options(config, url, ca_file, token_file)
     with _failure_as_json(as_json, to):
@@ -101,8 +101,8 @@ def create(
 @app.command()
 def verify(location: _Location, as_json: AsJson = False) -> None:
     """Read a backup through and compare every checksum. Exit code 1 on damage."""
-    from quack.backup.store import open_store
     from quack.backup.verify import verify_backup
+    from quack.storage import open_store
 
     with _failure_as_json(as_json, location):
         manifest = verify_backup(open_store(location), progress=_Progress("verify"))
@@ -122,8 +122,8 @@ def restore(
     The node's file needs a new cluster_id. Start the nodes when all are restored.
     """
     from quack.backup.restore import restore_backup
-    from quack.backup.store import open_store
     from quack.config import load_config
+    from quack.storage import open_store
 
     loaded = load_config(config)
     with _failure_as_json(as_json, location):

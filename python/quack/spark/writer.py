@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -21,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from quack.errors import SparkError, code_of
 from quack.spark import ledger
+from quack.spark.commit import commit_once
 from quack.spark.connection import attached, connection_slot, explained
 from quack.spark.options import QuackOptions, quoted, text
 from quack.spark.target import Target
@@ -29,17 +28,6 @@ __all__ = ["BatchWriter", "StagedRows", "StreamWriter"]
 
 _STATEMENT_BYTES = 16 * 1024 * 1024
 _STATEMENT_ROWS = 250_000
-#: After these the transaction is run again: it did not commit, or the ledger will say so.
-_AGAIN = {
-    "conflict",
-    "schema_changed",
-    "unavailable",
-    "overloaded",
-    "degraded",
-    "deadline_exceeded",
-    "disk_full",
-    "outcome_unknown",
-}
 
 
 @dataclass
@@ -93,70 +81,6 @@ def _stage(
             flush()
     flush()
     return total
-
-
-def _commit(
-    options: QuackOptions,
-    what: str,
-    is_committed: Callable[[duckdb.DuckDBPyConnection], bool],
-    body: Callable[[duckdb.DuckDBPyConnection], None],
-) -> bool:
-    """Run one transaction until it is known to be committed.
-
-    The ledger is asked first in every round: a commit whose answer was lost is found there, and
-    two rounds cannot both commit, because both write the same row of the ledger.
-
-    Returns:
-        Whether this call committed; False when the ledger had it already.
-
-    Raises:
-        SparkError: it cannot be committed, or no node told the outcome before the deadline.
-
-    """
-    deadline = time.monotonic() + options.commit_timeout_s
-    pause_s = 0.1
-    unknown = False
-    while True:
-        try:
-            with attached(options, consistency="linearizable") as session:
-                try:
-                    if is_committed(session):
-                        return unknown
-                    session.execute("BEGIN")
-                    body(session)
-                    session.execute("COMMIT")
-                    return True
-                except duckdb.Error as error:
-                    raise explained(what, error, options) from None
-                finally:
-                    ledger.roll_back(session)
-        except SparkError as error:
-            failure = error
-            if not str(error).startswith(what):
-                failure = SparkError(f"{what}: {error}", code=error.code)
-        unknown = unknown or failure.code == "outcome_unknown"
-        if failure.code not in _AGAIN:
-            # Another run of the same job may have won, and swept our staging.
-            if _is_committed_elsewhere(options, is_committed):
-                return False
-            raise failure
-        if time.monotonic() + pause_s > deadline:
-            if unknown:
-                raise SparkError(f"outcome unknown: {failure}", code="outcome_unknown")
-            raise failure
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, 2.0)
-
-
-def _is_committed_elsewhere(
-    options: QuackOptions, is_committed: Callable[[duckdb.DuckDBPyConnection], bool]
-) -> bool:
-    with (
-        contextlib.suppress(SparkError, duckdb.Error),
-        attached(options, consistency="linearizable") as session,
-    ):
-        return is_committed(session)
-    return False
 
 
 def _check_counts(
@@ -295,7 +219,7 @@ class BatchWriter(DataSourceArrowWriter):
 
         if not self._is_done:
             try:
-                _commit(self._options, f"cannot commit {self._what()}", is_committed, body)
+                commit_once(self._options, f"cannot commit {self._what()}", is_committed, body)
             except SparkError as error:
                 if error.code == "outcome_unknown":
                     raise SparkError(
@@ -408,7 +332,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 ledger.rows_of(session, sql, batchId, rows, query_id, name)
 
         what = f"cannot commit batch {batchId} of query {query_id} to table {name}"
-        if not _commit(self._options, what, is_committed, body):
+        if not commit_once(self._options, what, is_committed, body):
             self._clean(attempts)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

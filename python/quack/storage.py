@@ -1,20 +1,37 @@
-"""Where backups lie: named objects in a folder or below a prefix of an S3 bucket."""
+"""Object storage: named objects in a folder or below a prefix of an S3 bucket."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pathlib
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from quack.backup.location import S3_FORM, check_location
-from quack.errors import BackupError
+from quack.errors import StorageError
 
-__all__ = ["FolderStore", "S3Store", "Store", "open_store"]
+__all__ = ["FolderStore", "S3Settings", "S3Store", "Store", "check_location", "open_store"]
+
+_S3_FORM = re.compile(r"s3://(?P<bucket>[^/]{3,})(/(?P<prefix>.*))?")
 
 #: Seconds after which a request to S3 is given up, its repetitions included.
 _S3_GIVE_UP_S = 60
+
+
+def check_location(location: str) -> str:
+    """Return the location, or say what is wrong with it.
+
+    Raises:
+        ValueError: neither a path nor ``s3://bucket/prefix``.
+
+    """
+    if not location.strip():
+        raise ValueError("is empty; expected a path or s3://bucket/prefix")
+    if "://" in location and _S3_FORM.fullmatch(location) is None:
+        raise ValueError(f"'{location}': expected a path or s3://bucket/prefix")
+    return location
 
 
 class Store(Protocol):
@@ -27,7 +44,7 @@ class Store(Protocol):
         """Write an object whole; it is durable on return and never seen half.
 
         Raises:
-            BackupError: it cannot be written; with the reason.
+            StorageError: it cannot be written; with the reason.
 
         """
         ...
@@ -36,13 +53,13 @@ class Store(Protocol):
         """Return an object.
 
         Raises:
-            BackupError: it is missing or cannot be read.
+            StorageError: it is missing or cannot be read.
 
         """
         ...
 
-    def names(self) -> list[str]:
-        """Return the names of all objects, at any level, sorted."""
+    def sizes(self) -> dict[str, int]:
+        """Return name and size in bytes of each object, at any level, sorted by name."""
         ...
 
     def delete(self, name: str) -> None:
@@ -66,9 +83,9 @@ class FolderStore:
         try:
             yield
         except FileNotFoundError as error:
-            raise BackupError("not_found", f"{self._folder / name}: no such file") from error
+            raise StorageError("not_found", f"{self._folder / name}: no such file") from error
         except OSError as error:
-            raise BackupError(
+            raise StorageError(
                 "io_error", f"{self._folder / name}: cannot be {action}: {error.strerror}"
             ) from error
 
@@ -78,11 +95,15 @@ class FolderStore:
         with self._words("written", name):
             target.parent.mkdir(parents=True, exist_ok=True)
             passing = target.with_name(target.name + ".tmp")
-            with passing.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            passing.rename(target)
+            try:
+                with passing.open("wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                passing.rename(target)
+            except OSError:
+                passing.unlink(missing_ok=True)  # the space it took may be what is lacking
+                raise
             descriptor = os.open(target.parent, os.O_RDONLY)
             try:
                 os.fsync(descriptor)
@@ -94,11 +115,15 @@ class FolderStore:
         with self._words("read", name):
             return (self._folder / name).read_bytes()
 
-    def names(self) -> list[str]:
-        """Return the names of all objects."""
+    def sizes(self) -> dict[str, int]:
+        """Return name and size of each object."""
+        found = {}
         with self._words("listed", ""):
-            files = [file for file in self._folder.rglob("*") if file.is_file()]
-        return sorted(str(file.relative_to(self._folder)) for file in files)
+            for file in sorted(self._folder.rglob("*")):
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    if file.is_file():
+                        found[str(file.relative_to(self._folder))] = file.stat().st_size
+        return found
 
     def delete(self, name: str) -> None:
         """Remove an object, and a level that it leaves empty."""
@@ -112,30 +137,63 @@ class FolderStore:
         return FolderStore(self._folder / name)
 
 
+@dataclass(frozen=True)
+class S3Settings:
+    """Where an S3 server is, and which environment variables hold the credentials.
+
+    Attributes:
+        endpoint: address of a server other than Amazon's; None for ``AWS_ENDPOINT_URL``, if set.
+        region: None for ``AWS_REGION``.
+        access_key_id_env: name of the variable with the access key.
+        secret_access_key_env: name of the variable with the secret key.
+        session_token_env: name of the variable with the token, for temporary credentials.
+
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    access_key_id_env: str = "AWS_ACCESS_KEY_ID"
+    secret_access_key_env: str = "AWS_SECRET_ACCESS_KEY"
+    session_token_env: str = "AWS_SESSION_TOKEN"
+
+    def given(self) -> dict[str, str]:
+        """Return what the client is told; it holds secrets."""
+        found = {
+            "endpoint": self.endpoint,
+            "region": self.region,
+            "access_key_id": os.environ.get(self.access_key_id_env),
+            "secret_access_key": os.environ.get(self.secret_access_key_env),
+            "session_token": os.environ.get(self.session_token_env),
+        }
+        return {name: value for name, value in found.items() if value}
+
+
 class S3Store:
     """A prefix of an S3 bucket.
 
-    Address and credentials come from the environment, as for other S3 clients:
-    ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``, ``AWS_REGION`` and, for
-    servers other than Amazon's, ``AWS_ENDPOINT_URL`` (``http://`` is allowed where it says so).
+    What `S3Settings` leaves open comes from the environment, as for other S3 clients
+    (``AWS_ENDPOINT_URL``, ``AWS_REGION``); ``http://`` is allowed where the address says so.
     """
 
-    def __init__(self, bucket: str, prefix: str) -> None:
+    def __init__(self, bucket: str, prefix: str, settings: S3Settings | None = None) -> None:
         self.location = f"s3://{bucket}/{prefix}".rstrip("/")
         self._bucket, self._prefix = bucket, prefix.strip("/")
+        self._settings = settings or S3Settings()
         try:
             import obstore
             from obstore.store import S3Store as Client
         except ImportError as error:
-            raise BackupError(
+            raise StorageError(
                 "not_supported",
                 f"{self.location}: needs the package obstore: pip install 'quack-duckdb[s3]'",
             ) from error
         self._obstore: Any = obstore
-        endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+        endpoint = self._settings.endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
+        given: Any = self._settings.given()
         try:
             self._client = Client(
                 bucket,
+                config=given,
                 virtual_hosted_style_request=not endpoint,
                 client_options={
                     "allow_http": endpoint.startswith("http://"),
@@ -147,7 +205,7 @@ class S3Store:
                 },
             )
         except Exception as error:
-            raise BackupError("invalid_argument", f"{self.location}: {_told(error)}") from error
+            raise StorageError("invalid_argument", f"{self.location}: {_told(error)}") from error
 
     def _key(self, name: str) -> str:
         return f"{self._prefix}/{name}" if self._prefix else name
@@ -164,14 +222,15 @@ class S3Store:
             # A listing does not tell the cases apart by type.
             missing = isinstance(error, FileNotFoundError | exceptions.NotFoundError)
             if missing or "404 Not Found" in told:
-                raise BackupError("not_found", f"{place}: no such object or bucket") from error
+                raise StorageError("not_found", f"{place}: no such object or bucket") from error
             if isinstance(error, refusals) or "403 Forbidden" in told:
-                raise BackupError(
+                raise StorageError(
                     "unauthorized",
                     f"{place}: cannot be {action}: the server refused the credentials "
-                    f"(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY): {told}",
+                    f"({self._settings.access_key_id_env} and "
+                    f"{self._settings.secret_access_key_env}): {told}",
                 ) from error
-            raise BackupError("io_error", f"{place}: cannot be {action}: {told}") from error
+            raise StorageError("io_error", f"{place}: cannot be {action}: {told}") from error
 
     def put(self, name: str, data: bytes) -> None:
         """Write an object; S3 shows it whole or not at all."""
@@ -183,13 +242,15 @@ class S3Store:
         with self._words("read", name):
             return bytes(self._obstore.get(self._client, self._key(name)).bytes())
 
-    def names(self) -> list[str]:
-        """Return the names of all objects."""
+    def sizes(self) -> dict[str, int]:
+        """Return name and size of each object."""
         start = f"{self._prefix}/" if self._prefix else ""
         with self._words("listed", ""):
             pages = self._obstore.list(self._client, prefix=self._prefix or None)
-            keys = [str(item["path"]) for page in pages for item in page]
-        return sorted(key.removeprefix(start) for key in keys if key.startswith(start))
+            found = {str(item["path"]): int(item["size"]) for page in pages for item in page}
+        return {
+            key.removeprefix(start): found[key] for key in sorted(found) if key.startswith(start)
+        }
 
     def delete(self, name: str) -> None:
         """Remove an object."""
@@ -198,7 +259,7 @@ class S3Store:
 
     def below(self, name: str) -> Store:
         """Return what lies below a level."""
-        return S3Store(self._bucket, self._key(name))
+        return S3Store(self._bucket, self._key(name), self._settings)
 
 
 def _seconds(seconds: float) -> Any:
@@ -212,18 +273,22 @@ def _told(error: BaseException) -> str:
     return str(error).strip().splitlines()[0][:500] if str(error).strip() else repr(error)
 
 
-def open_store(location: str) -> Store:
+def open_store(location: str, settings: S3Settings | None = None) -> Store:
     """Return the store at a path or ``s3://bucket/prefix``. Nothing is read or made yet.
 
+    Args:
+        location: where.
+        settings: of S3; without effect on a path.
+
     Raises:
-        BackupError: the location has another form, or its client is missing.
+        StorageError: the location has another form, or its client is missing.
 
     """
     try:
         check_location(location)
     except ValueError as error:
-        raise BackupError("invalid_argument", str(error)) from error
-    found = S3_FORM.fullmatch(location)
+        raise StorageError("invalid_argument", str(error)) from error
+    found = _S3_FORM.fullmatch(location)
     if found is not None:
-        return S3Store(found["bucket"], found["prefix"] or "")
+        return S3Store(found["bucket"], found["prefix"] or "", settings)
     return FolderStore(pathlib.Path(location).absolute())
