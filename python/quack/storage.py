@@ -126,11 +126,15 @@ class FolderStore:
         return found
 
     def delete(self, name: str) -> None:
-        """Remove an object, and a level that it leaves empty."""
+        """Remove an object, and the levels that it leaves empty."""
         with self._words("removed", name):
-            (self._folder / name).unlink(missing_ok=True)
+            file = self._folder / name
+            file.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # other objects are left
-                (self._folder / name).parent.rmdir()
+                for level in file.parents:
+                    if not level.is_relative_to(self._folder):
+                        break
+                    level.rmdir()
 
     def below(self, name: str) -> Store:
         """Return what lies below a level."""

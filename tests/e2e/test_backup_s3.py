@@ -16,10 +16,10 @@ import yaml
 from probes import wait_until
 from quack.backup.manifest import MANIFEST, read_manifest
 from quack.backup.schedule import complete_backups
-from quack.storage import Store, open_store
 from quack.cluster.local import LocalCluster
 from quack.config import load_config
 from quack.errors import StorageError
+from quack.storage import Store, open_store
 from s3_server import s3_server
 
 BUCKET = "backups"

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 
 import duckdb
 import pytest
+from pipeline_jobs import Pipeline
 
 from quack.cluster.local import LocalCluster
+from quack.pipeline import Cluster
 
 # Workers are started by this Python and by nothing that comes first in PATH.
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -74,3 +76,16 @@ def sql(spark_cluster: LocalCluster) -> Iterator[Callable[..., list]]:
 def table() -> str:
     """A fresh name."""
     return "t" + uuid.uuid4().hex[:12]
+
+
+@pytest.fixture
+def pipeline(spark, sql, spark_cluster, tmp_path, monkeypatch) -> Pipeline:
+    """A lake in a fresh folder and a fresh schema of the catalog."""
+    monkeypatch.setenv("QUACK_PIPELINE_TOKEN", spark_cluster.token)
+    cluster = Cluster(
+        url="quack:" + ",".join(node.endpoint for node in spark_cluster.nodes),
+        token_env="QUACK_PIPELINE_TOKEN",
+        ca_file=spark_cluster.folder / "ca" / "ca.pem",
+    )
+    schema = "lake_" + uuid.uuid4().hex[:8]
+    return Pipeline(spark, tmp_path, cluster, schema, sql, str(tmp_path / "lake"), {})

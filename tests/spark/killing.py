@@ -23,15 +23,17 @@ def wait_for(what: str, condition) -> None:
 
 
 class Driver:
-    """Runs driver.py; see there for what is given."""
+    """Runs driver.py, or another script; see there for what is given."""
 
-    def __init__(self, folder: pathlib.Path, given: dict[str, object]) -> None:
+    def __init__(
+        self, folder: pathlib.Path, given: dict[str, object], script: str = "driver.py"
+    ) -> None:
         file = folder / "job.json"
         file.write_text(json.dumps(given))
         self.output = folder / "driver.out"
         with self.output.open("wb") as out:
             self.process = subprocess.Popen(
-                [sys.executable, str(ROOT / "tests" / "spark" / "driver.py"), str(file)],
+                [sys.executable, str(ROOT / "tests" / "spark" / script), str(file)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from quack.cli import backup, certs, changes, cluster, cp_metadata, log, node, spark
+from quack.cli import backup, certs, changes, cluster, cp_metadata, log, node, pipeline, spark
 from quack.cli.options import AsJson, CaFile, Config, TokenFile, Url
 from quack.errors import ConfigError, QuackError
 
@@ -27,6 +27,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(log.app, name="log")
 app.add_typer(backup.app, name="backup")
 app.add_typer(spark.app, name="spark")
+app.add_typer(pipeline.app, name="pipeline")
 app.command()(backup.restore)
 app.command()(changes.changes)
 

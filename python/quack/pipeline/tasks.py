@@ -1,0 +1,115 @@
+"""Work for Spark's tasks, and what their failures mean."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from quack.errors import PipelineError, QuackError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["collect", "run_each", "watched"]
+
+#: An error of ours inside the text of Spark's: the name of the class, the words.
+_OURS = re.compile(r"quack\.errors\.\w+: (?P<words>.+?)(?:\n\s*\n|\n\s+at |\n\tat |\Z)", re.DOTALL)
+_CODE = re.compile(r"\[quack:([a-z_]+)\]")
+_POLL_S = 0.2
+
+#: Called with the finished and all tasks of the running step.
+Watcher = Callable[[int, int], None]
+
+
+def explained(doing: str, error: BaseException) -> PipelineError:
+    """Return the error of a Spark job for the user: without the stack of the workers."""
+    words = str(error)
+    found = _OURS.findall(words)
+    if found:
+        words = found[-1].strip()
+    else:
+        lines = [line.strip() for line in words.splitlines() if line.strip()]
+        words = lines[0][:1000] if lines else type(error).__name__
+    code = _CODE.findall(words)
+    return PipelineError(f"{doing}: {words}", code=code[-1] if code else None)
+
+
+def collect(frame: DataFrame, doing: str) -> list[Any]:
+    """Run a job; returns its rows.
+
+    Raises:
+        PipelineError: it failed; with the reason of the first task that did.
+
+    """
+    try:
+        return frame.collect()
+    except QuackError:
+        raise
+    except Exception as error:
+        raise explained(doing, error) from None
+
+
+def run_each(
+    spark: SparkSession, function: Callable[[str], str], items: list[str], doing: str
+) -> list[str]:
+    """Call a function for each item, in a task per item; returns the answers, in any order.
+
+    Args:
+        spark: the session.
+        function: travels to the tasks; takes and gives JSON.
+        items: one per task.
+        doing: for the message.
+
+    Raises:
+        PipelineError: a call failed.
+
+    """
+    if not items:
+        return []
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for item in batch.column(0).to_pylist():
+                yield pa.RecordBatch.from_pydict({"answer": [function(item)]})
+
+    frame = spark.createDataFrame([(item,) for item in items], "item string")
+    spread = frame.repartition(len(items)) if len(items) > 1 else frame
+    return [row.answer for row in collect(spread.mapInArrow(each, "answer string"), doing)]
+
+
+@contextlib.contextmanager
+def watched(spark: SparkSession, watcher: Watcher | None) -> Iterator[None]:
+    """Tell a watcher how many tasks of the Spark jobs inside are done.
+
+    A session of Spark Connect has no status to ask; nothing is told there.
+    """
+    context = getattr(spark, "sparkContext", None)
+    if watcher is None or context is None:
+        yield
+        return
+    tracker = context.statusTracker()
+    ended = threading.Event()
+
+    def poll() -> None:
+        while not ended.wait(_POLL_S):
+            done = total = 0
+            for stage in tracker.getActiveStageIds():
+                info = tracker.getStageInfo(stage)
+                if info is not None:
+                    done += info.numCompletedTasks
+                    total += info.numTasks
+            if total:
+                watcher(done, total)
+
+    thread = threading.Thread(target=poll, name="spark-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
