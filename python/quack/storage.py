@@ -161,14 +161,23 @@ class S3Settings:
     session_token_env: str = "AWS_SESSION_TOKEN"
 
     def given(self) -> dict[str, str]:
-        """Return what the client is told; it holds secrets."""
-        found = {
-            "endpoint": self.endpoint,
-            "region": self.region,
-            "access_key_id": os.environ.get(self.access_key_id_env),
-            "secret_access_key": os.environ.get(self.secret_access_key_env),
-            "session_token": os.environ.get(self.session_token_env),
-        }
+        """Return what the client is told; it holds secrets.
+
+        Raises:
+            StorageError: a variable that was named is not set in this process.
+
+        """
+        found = {"endpoint": self.endpoint, "region": self.region}
+        usual = S3Settings()
+        for name in ("access_key_id", "secret_access_key", "session_token"):
+            variable: str = getattr(self, f"{name}_env")
+            found[name] = os.environ.get(variable)
+            if not found[name] and variable != getattr(usual, f"{name}_env"):
+                raise StorageError(
+                    "invalid_argument",
+                    f"the environment variable {variable} ({name} of S3) is not set in this "
+                    "process; export it before the process starts, on executors too",
+                )
         return {name: value for name, value in found.items() if value}
 
 

@@ -99,6 +99,7 @@ def test_shell_commands(tmp_path):
                 "restore",
                 "spark",
                 "changes",
+                "pipeline",
             )
         ):
             continue

@@ -88,4 +88,5 @@ def pipeline(spark, sql, spark_cluster, tmp_path, monkeypatch) -> Pipeline:
         ca_file=spark_cluster.folder / "ca" / "ca.pem",
     )
     schema = "lake_" + uuid.uuid4().hex[:8]
-    return Pipeline(spark, tmp_path, cluster, schema, sql, str(tmp_path / "lake"), {})
+    location = str(tmp_path / "lake")
+    return Pipeline(spark, tmp_path, cluster, schema, sql, location, spark_cluster.token, {})

@@ -22,6 +22,7 @@ class Pipeline:
     schema: str
     sql: Callable[..., list]
     location: str
+    token: str
     place: dict[str, object]
 
     def job(self, *steps: dict[str, object], job_id: str | None = None) -> Job:
@@ -65,7 +66,7 @@ class Pipeline:
         """The ids that a reader finds in the files which the catalog lists."""
         import duckdb
 
-        paths = [row[0] for row in self.sql(f"FROM {self.schema}.quack_files('rows')")]
+        paths = [row[0] for row in self.sql(f"SELECT path FROM {self.schema}.quack_live_files")]
         if not paths:
             return []
         return [row[0] for row in duckdb.read_parquet(paths).order("id").project("id").fetchall()]

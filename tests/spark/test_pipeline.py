@@ -43,7 +43,7 @@ def test_a_second_job_adds_rows_and_old_snapshots_stay(pipeline):
     pipeline.run(pipeline.ingest(0, 10))
     pipeline.run(pipeline.ingest(10, 25))
     assert pipeline.ids() == list(range(25))
-    old = pipeline.sql(f"SELECT sum(record_count) FROM {pipeline.schema}.quack_files('rows', 1)")
+    old = pipeline.sql(f"SELECT sum(record_count) FROM {pipeline.schema}.quack_files_at('rows', 1)")
     assert old == [(10,)]
 
 

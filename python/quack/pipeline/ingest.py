@@ -114,6 +114,8 @@ def _read(spark: SparkSession, source: Source, what: str) -> DataFrame:
             # Without it a file with other columns would be read by position.
             reader = reader.option("enforceSchema", "false")
     paths = source.paths()
+    if source.format == "table":
+        return spark.table(paths[0])
     return reader.load(paths) if paths else reader.load()
 
 

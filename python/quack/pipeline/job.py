@@ -123,9 +123,10 @@ class LakePlace(_Strict):
 class Source(_Strict):
     """What Spark reads."""
 
-    #: Any format of Spark's: csv, json, parquet, orc, jdbc, ...
+    #: Any format of Spark's: csv, json, parquet, orc, jdbc, ...; ``table`` for what the Spark
+    #: session knows by name, such as a temporary view.
     format: Name
-    #: One path or several; None for formats without one.
+    #: One path or several, or the name of the table; None for formats without one.
     path: str | list[str] | None = None
     options: dict[str, str | int | float | bool] = Field(default_factory=dict)
     #: Name of an option -> environment variable that holds it, for what is secret.
@@ -148,6 +149,8 @@ class Source(_Strict):
     def _has_types(self) -> Source:
         if self.format in ("csv", "json") and not self.columns:
             raise ValueError(f"{self.format} files have no types: give columns, name: type")
+        if self.format == "table" and not isinstance(self.path, str):
+            raise ValueError("format table needs path, the name of one table")
         return self
 
     def paths(self) -> list[str]:
@@ -354,7 +357,7 @@ def _absolute(job: Job, base: pathlib.Path) -> Job:
         cluster = cluster.model_copy(update=changed)
     steps: list[Any] = []
     for step in job.steps:
-        if isinstance(step, Ingest) and step.source.path is not None:
+        if isinstance(step, Ingest) and step.source.format != "table" and step.source.path:
             paths = [_place(base, path) for path in step.source.paths()]
             source = step.source.model_copy(update={"path": paths})
             step = step.model_copy(update={"source": source})

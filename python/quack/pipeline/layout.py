@@ -161,8 +161,13 @@ def _create(session: duckdb.DuckDBPyConnection, lake: Lake) -> None:
         rows_of(session, f"CREATE TABLE {lake.sql(table)} ({columns})")
     rows_of(
         session,
-        f"CREATE MACRO cp.{quoted(lake.schema)}.quack_files(wanted, at_snapshot := NULL) AS TABLE "
-        + _FILES.format(schema=quoted(lake.schema)),
+        f"CREATE VIEW {lake.sql('quack_live_files')} AS "
+        + _LIVE_FILES.format(schema=quoted(lake.schema)),
+    )
+    rows_of(
+        session,
+        f"CREATE MACRO {lake.sql('quack_files_at')}(wanted, at_snapshot) AS TABLE "
+        + _FILES_AT.format(schema=quoted(lake.schema)),
     )
     rows_of(session, f"INSERT INTO {lake.sql('quack_turn')} VALUES (0)")
     rows_of(session, f"INSERT INTO {lake.sql('snapshot')} VALUES (0, now(), 0, 1, 0)")
@@ -184,18 +189,24 @@ def _create(session: duckdb.DuckDBPyConnection, lake: Lake) -> None:
     )
 
 
-#: Full paths of the files of table `wanted` (schema.table) at a snapshot, the last one by default.
-_FILES = """
-SELECT CASE WHEN f.path_is_relative THEN m.value || s.path || t.path ELSE '' END || f.path AS path,
-    f.record_count, f.file_size_bytes
+_ALL_FILES = """
+SELECT s.schema_name, t.table_name,
+    CASE WHEN f.path_is_relative THEN m.value || s.path || t.path ELSE '' END || f.path AS path,
+    f.record_count, f.file_size_bytes, f.begin_snapshot, f.end_snapshot
 FROM {schema}.ducklake_metadata m, {schema}.ducklake_schema s, {schema}.ducklake_table t,
     {schema}.ducklake_data_file f
 WHERE m.key = 'data_path' AND m.scope IS NULL AND s.schema_id = t.schema_id
     AND f.table_id = t.table_id
-    AND lower(s.schema_name || '.' || t.table_name)
+"""
+#: The files of the last snapshot, of all tables, with their full paths.
+_LIVE_FILES = f"""
+SELECT schema_name, table_name, path, record_count, file_size_bytes
+FROM ({_ALL_FILES}) WHERE end_snapshot IS NULL
+"""
+#: The files of table `wanted` (schema.table) at a snapshot.
+_FILES_AT = f"""
+SELECT path, record_count, file_size_bytes FROM ({_ALL_FILES})
+WHERE lower(schema_name || '.' || table_name)
         = lower(CASE WHEN contains(wanted, '.') THEN wanted ELSE 'main.' || wanted END)
-    AND f.begin_snapshot <= coalesce(at_snapshot, 9223372036854775807)
-    AND (f.end_snapshot IS NULL OR f.end_snapshot > coalesce(at_snapshot, 9223372036854775806))
-    AND (t.end_snapshot IS NULL OR t.end_snapshot > coalesce(at_snapshot, 9223372036854775806))
-ORDER BY f.data_file_id
+    AND begin_snapshot <= at_snapshot AND (end_snapshot IS NULL OR end_snapshot > at_snapshot)
 """

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from quack.errors import ConfigError
 from quack.pipeline import runs
+from quack.pipeline.compact import run_compact
 from quack.pipeline.context import Context, StepSummary
+from quack.pipeline.expire import run_expire
 from quack.pipeline.ingest import run_ingest
-from quack.pipeline.job import Ingest, Job, Verify
+from quack.pipeline.job import Compact, Expire, Ingest, Job, Tier, Verify
 from quack.pipeline.layout import Lake, exists, prepare
+from quack.pipeline.tier import run_tier
 from quack.pipeline.verify import run_verify
 from quack.spark import check_environment, start_session
 from quack.spark.options import QuackOptions
@@ -28,10 +31,13 @@ Progress = Callable[[str, int, int], None]
 
 _STEPS: dict[type, Callable[[Context, str, Any], StepSummary]] = {
     Ingest: run_ingest,
+    Tier: run_tier,
+    Compact: run_compact,
+    Expire: run_expire,
     Verify: run_verify,
 }
-#: Looked at afresh in every run: they change nothing that a second time would change again.
-_ALWAYS = (Verify,)
+#: Done in every run: a second time does what is left to do.
+_ALWAYS = (Expire, Verify)
 
 
 @dataclass
@@ -95,7 +101,7 @@ def run(
                 context.watcher = _named(progress, name)
             started = time.monotonic()
             one = _already_done(context, name, step)
-            if one is None and context.is_new and not isinstance(step, Ingest):
+            if one is None and context.is_new and not isinstance(step, Ingest | Tier):
                 one = StepSummary(name, step.kind, "planned")  # there is nothing yet to look at
             one = one or _STEPS[type(step)](context, name, step)
             one.seconds = round(time.monotonic() - started, 3)

@@ -19,7 +19,7 @@ from quack.pipeline.tasks import run_each, watched
 from quack.spark.ledger import rows_of
 from quack.storage import Store
 
-__all__ = ["named_paths", "orphans", "run_verify"]
+__all__ = ["listed", "named_paths", "orphans", "run_verify"]
 
 #: Bytes of files that one task reads.
 _TASK_BYTES = 256 * 1024 * 1024
@@ -38,7 +38,7 @@ def run_verify(context: Context, name: str, step: Verify) -> StepSummary:
     """
     files = _files(context, step)
     before = named_paths(context)
-    present = _listed(context.store)
+    present = listed(context.store)
     after = named_paths(context)
     still = {file.path for file in _files(context, step)}
     files = [file for file in files if file.path in still]
@@ -84,7 +84,8 @@ def _files(context: Context, step: Verify) -> list[DataFile]:
         return found
 
 
-def _listed(store: Store) -> dict[str, int]:
+def listed(store: Store) -> dict[str, int]:
+    """Return name and size of every object; empty when nothing was written yet."""
     try:
         return store.sizes()
     except StorageError as error:
