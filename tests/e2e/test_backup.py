@@ -16,6 +16,7 @@ import duckdb
 import pytest
 import yaml
 
+from probes import compare_changes
 from quack.backup.manifest import MANIFEST
 from quack.cluster.local import LocalCluster, LocalNode
 from quack.errors import code_of
@@ -96,6 +97,7 @@ class Writer:
 
 def fill(cluster: LocalCluster) -> None:
     session = cluster.connect()
+    session.execute("SELECT quack_changes_set_retention('64MB')")
     session.execute("CREATE TABLE cp.rows (id INTEGER PRIMARY KEY, name VARCHAR)")
     session.execute("CREATE SEQUENCE cp.numbers START 7")
     session.execute("CREATE TABLE cp.ledger (number BIGINT)")
@@ -163,6 +165,7 @@ def test_a_backup_under_writes_is_verified_and_restored_into_a_new_cluster(
         assert session.execute("FROM cp.query('SELECT nextval(''numbers'')')").fetchone() == (7,)
         session.execute("INSERT INTO cp.rows VALUES (0, 'new')")
         session.execute("CREATE TABLE cp.later AS SELECT 1 AS one")
+        assert compare_changes(session, "rows") == 0, "the backup brings the change feed"
         session.close()
         assert len({str(state_hash(cluster, node)) for node in cluster.nodes}) == 1
         # It is a cluster like any other after a crash of all.

@@ -123,8 +123,15 @@ def rows_of(stream, start, end):
 
 
 def test_partitions_keep_the_order_of_each_key_and_replays_are_equal(
-    sql, options, source, spark_cluster
+    sql, options, table, spark_cluster
 ):
+    """Of a table over several groups: statements over several keys are decided in one of them."""
+    source = f"{table}_sharded"
+    sql("SELECT quack_multiraft_sql_set_enabled(true)")
+    sql(
+        f"CREATE TABLE {source} (k INTEGER PRIMARY KEY, v INTEGER) "
+        "WITH (quack_shard_key = 'k', quack_initial_groups = 2)"
+    )
     stream = reader(options, source, num_partitions="3", key="k")
     start = stream.initialOffset()
     change_randomly(sql, source, random.Random(3), 60)

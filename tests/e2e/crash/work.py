@@ -8,6 +8,7 @@ import time
 
 import duckdb
 
+from probes import compare_changes
 from quack.cluster.local import LocalCluster, LocalNode
 from quack.extension import connect
 
@@ -135,16 +136,6 @@ class Worker:
             self.acknowledged.append(step)
         if session is not None:
             session.close()
-
-
-def compare_changes(session: duckdb.DuckDBPyConnection, table: str) -> int:
-    """How many different rows of a table are not what its change feed adds up to."""
-    own = "change, commit_group, commit_index, commit_order, request_id"
-    weight = "CASE WHEN change IN ('insert', 'update_postimage') THEN 1 ELSE -1 END"
-    feed = f"""SELECT * EXCLUDE ({own}), sum({weight})::BIGINT AS n
-        FROM quack_changes('cp', '{table}', NULL, NULL) GROUP BY ALL HAVING n <> 0"""
-    rows = f"SELECT *, count(*) AS n FROM cp.{table} GROUP BY ALL"
-    return len(session.execute(f"({feed} EXCEPT {rows}) UNION ({rows} EXCEPT {feed})").fetchall())
 
 
 def check(
