@@ -276,9 +276,15 @@ def test_the_command(pipeline, spark_cluster, monkeypatch, capsys):
     assert pipeline.ids() == list(range(12))
     pipeline.files()[0].unlink()
     code, out = command("--set", "day=1", "--json")
-    assert code == 1
+    assert code == 1, out
     answer = json.loads(out)
     assert [step["state"] for step in answer["steps"]] == ["already_done", "damaged"]
+    monkeypatch.setenv("JAVA_HOME", str(pipeline.folder / "no-java"))
+    monkeypatch.setattr(
+        "sys.argv", ["quack", "pipeline", "run", str(file), "--config", str(config)]
+    )
+    assert quack.cli.main.main() == 1
+    assert "no Java" in capsys.readouterr().err
 
 
 def test_what_cannot_be_reached_is_named(pipeline, tmp_path, monkeypatch):

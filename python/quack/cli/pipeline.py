@@ -103,6 +103,9 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run the steps of a job that are not committed yet. Exit code 1 on a failure or on damage."""
+    from quack.spark import check_environment
+
+    check_environment()
     from quack.pipeline import load_job
     from quack.pipeline import run as run_job
 

@@ -159,7 +159,11 @@ class _SparkStarter:
 
             self._session = SparkSession.getActiveSession()
         if self._session is None:
-            settings = {name.replace(".", "__"): value for name, value in self._job.spark.items()}
+            # Progress is shown by who called us, if at all.
+            settings: dict[str, Any] = {"spark__ui__showConsoleProgress": "false"}
+            settings.update(
+                {name.replace(".", "__"): value for name, value in self._job.spark.items()}
+            )
             self._session = start_session(self._master, **settings)
             self._session.sparkContext.setLogLevel("ERROR")
             self._is_ours = True
