@@ -54,6 +54,18 @@ def test_a_job_id_names_one_piece_of_work(pipeline):
     assert pipeline.ids() == list(range(10))
 
 
+def test_a_step_keeps_its_name_when_others_come(pipeline):
+    ingest = pipeline.ingest(0, 10)
+    pipeline.run(ingest, job_id="grows")
+    grown = pipeline.run({"kind": "compact", "table": "rows"}, ingest, job_id="grows")
+    assert [step.state for step in grown.steps] == ["done", "already_done"]
+    with pytest.raises(
+        PipelineError, match="step ingest-1 of job grows was committed with another"
+    ):
+        pipeline.run(pipeline.ingest(10, 20), ingest, job_id="grows")
+    assert pipeline.ids() == list(range(10))
+
+
 def test_metadata_say_what_is_in_the_files(pipeline):
     pipeline.run(pipeline.ingest(0, 100, sort_by=["id"]))
     rows = pipeline.sql(
@@ -303,6 +315,10 @@ def test_what_cannot_be_reached_is_named(pipeline, tmp_path, monkeypatch):
     place = job.lake.model_copy(update={"location": str(file), "catalog": pipeline.schema + "x"})
     with pytest.raises(StorageError, match=f"{file}.*cannot be written"):
         quack.pipeline.run(job.model_copy(update={"lake": place}), spark=pipeline.spark)
+    with pytest.raises(PipelineError, match="there is no table main.nobody"):
+        pipeline.run({"kind": "tier", "source": "nobody", "table": "rows", "where": "true"})
+    with pytest.raises(PipelineError, match="there is no lake table main.rows"):
+        pipeline.run({"kind": "compact", "table": "rows"})
     source = {"format": "parquet", "path": str(tmp_path / "nowhere")}
     with pytest.raises(PipelineError, match="cannot read the source.*nowhere"):
         pipeline.run({**step, "source": source})

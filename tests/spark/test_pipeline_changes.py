@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
 import pytest
@@ -142,6 +143,18 @@ def test_small_files_become_one_while_others_come(pipeline, monkeypatch):
     assert (gone.steps[0].counts["files"], gone.steps[1].counts["orphans"]) == (9, 0)
     assert not set(old) & set(pipeline.files())
     assert pipeline.ids() == list(range(120))
+
+
+def test_jobs_at_once_on_an_empty_catalog(pipeline):
+    """They make the tables of the lake, the lake's table and their snapshots at the same time."""
+    steps = [pipeline.ingest(10 * number, 10 * number + 10) for number in range(4)]
+    with ThreadPoolExecutor(len(steps)) as pool:
+        done = list(pool.map(pipeline.run, steps))
+    assert [one.steps[0].counts["rows"] for one in done] == [10] * 4
+    assert pipeline.ids() == list(range(40))
+    assert pipeline.metadata("ducklake_snapshot", "snapshot_id") == [(i,) for i in range(5)]
+    assert pipeline.metadata("ducklake_table", "table_name") == [("rows",)]
+    assert pipeline.metadata("ducklake_table_stats", "record_count, next_row_id") == [(40, 40)]
 
 
 def test_two_compactions_of_the_same_files(pipeline, monkeypatch):

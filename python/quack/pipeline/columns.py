@@ -219,6 +219,7 @@ class Statistics:
         self.values = 0
         self.nulls = 0
         self.has_nan: bool | None = None
+        self._is_known = True
         self._low: Any = None
         self._high: Any = None
 
@@ -230,14 +231,20 @@ class Statistics:
             is_nan = pc.is_nan(array)
             self.has_nan = bool(self.has_nan) or bool(pc.any(is_nan).as_py())
             array = pc.filter(array, pc.invert(is_nan))
-        bounds = pc.min_max(array).as_py()
+        try:
+            bounds = pc.min_max(array).as_py()
+        except (ValueError, OverflowError):  # a moment that Python cannot say
+            self._is_known = False
+            return
         if bounds["min"] is None:
             return
         self._low = bounds["min"] if self._low is None else min(self._low, bounds["min"])
         self._high = bounds["max"] if self._high is None else max(self._high, bounds["max"])
 
     def bounds(self) -> tuple[str | None, str | None]:
-        """Return the lowest and highest value as the metadata write them."""
+        """Return the lowest and highest value as the metadata write them; None when not known."""
+        if not self._is_known:
+            return None, None
         return _bound(self._low), _bound(self._high)
 
 

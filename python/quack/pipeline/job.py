@@ -6,6 +6,7 @@ import hashlib
 import os
 import pathlib
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -183,7 +184,7 @@ class Rules(_Strict):
 
 
 class _Step(_Strict):
-    #: Names the step within the job; its place and kind when not given.
+    #: Names the step within the job; ``ingest-1`` and so on when not given.
     name: Name | None = None
 
     def digest(self) -> str:
@@ -283,11 +284,18 @@ class Job(_Strict):
         return self
 
     def named_steps(self) -> list[tuple[str, Ingest | Tier | Compact | Expire | Verify]]:
-        """Return the steps with their names."""
-        return [
-            (step.name or f"{number}-{step.kind}", step)
-            for number, step in enumerate(self.steps, 1)
-        ]
+        """Return the steps with their names.
+
+        A step without one is called by its kind and its place among those of the kind: when
+        others are added or removed it keeps its name, or another step has it, whose definition
+        differs and is refused. Neither does anything twice.
+        """
+        counted: Counter[str] = Counter()
+        found = []
+        for step in self.steps:
+            counted[step.kind] += 1
+            found.append((step.name or f"{step.kind}-{counted[step.kind]}", step))
+        return found
 
 
 def load_job(file: pathlib.Path, variables: Mapping[str, str] | None = None) -> Job:

@@ -11,7 +11,7 @@ from quack.pipeline.job import Range, Rules
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["CORRUPT", "PROBLEMS", "with_problems"]
+__all__ = ["CORRUPT", "PROBLEMS", "spark_name", "with_problems"]
 
 #: Column with the broken rules; NULL for a good row.
 PROBLEMS = "__quack_problems"
@@ -19,7 +19,8 @@ PROBLEMS = "__quack_problems"
 CORRUPT = "__quack_text"
 
 
-def _name(name: str) -> str:
+def spark_name(name: str) -> str:
+    """Return the name of a column for Spark, whatever characters it has."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -44,16 +45,18 @@ def with_problems(frame: DataFrame, rules: Rules, not_null: Sequence[str], what:
     if CORRUPT in frame.columns:
         broken.append(("cannot be parsed", f.col(CORRUPT).isNotNull()))
     for name in dict.fromkeys([*rules.not_null, *not_null]):
-        broken.append((f"not_null {name}", f.col(_name(name)).isNull()))
+        broken.append((f"not_null {name}", f.col(spark_name(name)).isNull()))
     for keys in rules.unique:
-        window = Window.partitionBy(*(f.col(_name(name)) for name in keys))
+        window = Window.partitionBy(*(f.col(spark_name(name)) for name in keys))
         twice = f.count(f.lit(1)).over(window) > 1
         if CORRUPT in frame.columns:  # the key of such a row is not known
             twice = twice & f.col(CORRUPT).isNull()
         broken.append((f"unique {', '.join(keys)}", twice))
     types = {field.name.lower(): field.dataType for field in frame.schema.fields}
     for name, bounds in rules.range.items():
-        broken.append((f"range {name}", _outside(f.col(_name(name)), bounds, types[name.lower()])))
+        broken.append(
+            (f"range {name}", _outside(f.col(spark_name(name)), bounds, types[name.lower()]))
+        )
     for name, condition in rules.check.items():
         broken.append((f"check {name}", ~f.coalesce(f.expr(condition), f.lit(False))))
     if not broken:

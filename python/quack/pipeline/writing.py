@@ -20,7 +20,7 @@ from quack.pipeline.context import Context
 from quack.pipeline.files import FileWriter
 from quack.pipeline.job import Ingest, LakePlace, Tier
 from quack.pipeline.lake import WrittenFile
-from quack.pipeline.rules import CORRUPT, PROBLEMS
+from quack.pipeline.rules import CORRUPT, PROBLEMS, spark_name
 from quack.pipeline.tasks import collect, watched
 from quack.storage import Store
 
@@ -134,9 +134,9 @@ def write_frame(
     if missing:
         raise PipelineError(f"{what}: sort_by names {', '.join(missing)}, which is not there")
     if partition_by:
-        frame = frame.repartition(*(f"`{one}`" for one in partition_by))
+        frame = frame.repartition(*(spark_name(one) for one in partition_by))
     if order:
-        frame = frame.sortWithinPartitions(*(f"`{one}`" for one in order))
+        frame = frame.sortWithinPartitions(*(spark_name(one) for one in order))
     task = _WriteTask(
         context.job.lake,
         tuple(columns),
