@@ -226,9 +226,9 @@ def test_an_abort_after_a_lost_answer_undoes_nothing(spark, sql, options, table,
         done(*arguments)
         raise SparkError("outcome unknown: lost", code="outcome_unknown")
 
-    done = writer._commit
+    done = writer.commit_once
     with monkeypatch.context() as losing:
-        losing.setattr(writer, "_commit", lose)
+        losing.setattr(writer, "commit_once", lose)
         with pytest.raises(SparkError, match="outcome unknown"):
             driver.commit(messages, 0)
     driver.abort([messages[0], None, messages[2]], 0)
