@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import random
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,6 +48,7 @@ UNNAMED = "unnamed-"
 _STAGED_AT = "__quack_staged_at"
 _RETRIED = ("conflict", "schema_changed", "already_exists")
 _ROUNDS = 10
+_PAUSE_S_MAX = 2.0
 
 _DEFINITIONS = (
     f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}",
@@ -91,6 +94,9 @@ def transaction(session: duckdb.DuckDBPyConnection, body: Callable[[], None]) ->
             roll_back(session)
             if code_of(error) not in _RETRIED or rounds_left == 0:
                 raise
+            # The other one may be open for a while yet: each round waits longer than the last.
+            pause_s = min(_PAUSE_S_MAX, 0.05 * 2 ** (_ROUNDS - rounds_left))
+            time.sleep(random.uniform(0.5, 1) * pause_s)
         except BaseException:
             roll_back(session)
             raise
@@ -271,10 +277,10 @@ def overview(session: duckdb.DuckDBPyConnection) -> dict[str, list[dict[str, Any
         "streams": ("committed_at", "query_id, target, batch_id, row_count"),
         "staging": ("created_at", "name, job_id, target"),
     }
-    for table, (time, names) in columns.items():
+    for table, (moment, names) in columns.items():
         relation = session.sql(
-            f"SELECT {names}, strftime({time} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%SZ') AS {time} "
-            f"FROM {SCHEMA}.{table} ORDER BY {table}.{time} DESC"
+            f"SELECT {names}, strftime({moment} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%SZ') AS {moment} "
+            f"FROM {SCHEMA}.{table} ORDER BY {table}.{moment} DESC"
         )
         rows = relation.fetchall()
         found[table] = [dict(zip(relation.columns, row, strict=True)) for row in rows]
