@@ -279,7 +279,8 @@ def overview(session: duckdb.DuckDBPyConnection) -> dict[str, list[dict[str, Any
     }
     for table, (moment, names) in columns.items():
         relation = session.sql(
-            f"SELECT {names}, strftime({moment} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%SZ') AS {moment} "
+            f"SELECT {names}, "
+            f"strftime({moment} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%SZ') AS {moment} "
             f"FROM {SCHEMA}.{table} ORDER BY {table}.{moment} DESC"
         )
         rows = relation.fetchall()
