@@ -366,7 +366,7 @@ void Applier::PublishGroups(Staged &staged) {
 		state.placements = std::move(*staged.placements);
 	}
 	if (staged.changes) {
-		state.changes = staged.changes->Take();
+		staged.changes->Publish(state.changes);
 	}
 }
 

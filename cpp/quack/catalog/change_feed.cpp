@@ -49,11 +49,11 @@ std::string ChangeTableName(raft::GroupId group, uint64_t segment) {
 	return "changes_" + std::to_string(group) + "_" + std::to_string(segment);
 }
 
-std::string EncodeChangeSetting(const ChangeFeed &feed) {
+std::string EncodeChangeSetting(uint64_t retention, raft::LogIndex since) {
 	std::string out;
 	ByteWriter writer(out);
-	writer.PutU64(feed.retention);
-	writer.PutU64(feed.since);
+	writer.PutU64(retention);
+	writer.PutU64(since);
 	return out;
 }
 

@@ -90,7 +90,7 @@ struct ChangeFeed {
 std::string ChangeTableName(raft::GroupId group, uint64_t segment);
 
 //! Rows of `__quack.state` about the feed; kinds are meta_store.hpp's.
-std::string EncodeChangeSetting(const ChangeFeed &feed);
+std::string EncodeChangeSetting(uint64_t retention, raft::LogIndex since);
 std::string ChangeSegmentName(raft::GroupId group, uint64_t number);
 std::string EncodeChangeSegment(const ChangeSegment &segment);
 void LoadChangeSetting(const std::string &value, ChangeFeed &feed);

@@ -34,7 +34,7 @@ duckdb::Value Blob(ByteView bytes) {
 } // namespace
 
 ChangeTee *ChangeTee::Begin(const node::CommittedEntry &committed, const EntryHeader &header) {
-	if (!feed.Takes(committed.group, committed.entry.index, header.planned_version)) {
+	if (!known.Takes(committed.group, committed.entry.index, header.planned_version)) {
 		return nullptr;
 	}
 	group = committed.group;
@@ -44,21 +44,35 @@ ChangeTee *ChangeTee::Begin(const node::CommittedEntry &committed, const EntryHe
 	return this;
 }
 
+ChangeGroup &ChangeTee::Group(raft::GroupId id) {
+	auto found = groups.find(id);
+	if (found == groups.end()) {
+		auto before = known.groups.find(id);
+		found = groups.emplace(id, before == known.groups.end() ? ChangeGroup() : before->second).first;
+	}
+	return found->second;
+}
+
+std::string ChangeTee::TableId(const std::string &key) const {
+	auto found = tables.find(key);
+	return found != tables.end() && found->second ? *found->second : known.TableId(key);
+}
+
 //! An entry lies in one segment as a whole.
 ChangeSegment &ChangeTee::Segment() {
-	auto &known = feed.groups[group];
-	auto is_full = known.segments.empty() || known.segments.rbegin()->second.bytes >= CHANGE_SEGMENT_BYTES;
-	if (is_full && (known.segments.empty() || known.segments.rbegin()->second.last != index)) {
-		auto number = known.segments.empty() ? 1 : known.segments.rbegin()->first + 1;
-		known.segments[number].last = index;
-		known.definitions.clear();
+	auto &here = Group(group);
+	auto is_full = here.segments.empty() || here.segments.rbegin()->second.bytes >= CHANGE_SEGMENT_BYTES;
+	if (is_full && (here.segments.empty() || here.segments.rbegin()->second.last != index)) {
+		auto number = here.segments.empty() ? 1 : here.segments.rbegin()->first + 1;
+		here.segments[number].last = index;
+		here.definitions.clear();
 		created.push_back(ChangeTableName(group, number));
 	}
-	auto &newest = *known.segments.rbegin();
+	auto &newest = *here.segments.rbegin();
 	newest.second.last = index;
 	changed_segments.insert({group, newest.first});
 	if (ordinal == 0) {
-		feed.sequence++;
+		sequence++;
 		ordinal = 1;
 	}
 	return newest.second;
@@ -77,10 +91,10 @@ const std::string &ChangeTee::DefinitionHash(ApplySession &session, const Object
 		found = definitions.emplace(key, std::make_pair(HashBytes(encoded).ToString(), std::move(encoded))).first;
 	}
 	auto &hash = found->second.first;
-	auto &known = feed.groups[group];
-	if (known.definitions.insert(hash).second) {
+	auto &here = Group(group);
+	if (here.definitions.insert(hash).second) {
 		Batch batch;
-		batch.table = ChangeTableName(group, known.segments.rbegin()->first);
+		batch.table = ChangeTableName(group, here.segments.rbegin()->first);
 		batch.index = index;
 		batch.definition = hash;
 		batch.encoded = found->second.second;
@@ -95,13 +109,13 @@ void ChangeTee::AddRows(ApplySession &session, const Effect &effect) {
 	}
 	auto &segment = Segment();
 	auto &hash = DefinitionHash(session, effect.object);
-	auto table_id = feed.TableId(effect.object.Key());
+	auto table_id = TableId(effect.object.Key());
 	auto updated = EncodeColumns(effect.columns);
 	for (auto &rows : effect.batches) {
 		Batch batch;
-		batch.table = ChangeTableName(group, feed.groups[group].segments.rbegin()->first);
+		batch.table = ChangeTableName(group, Group(group).segments.rbegin()->first);
 		batch.index = index;
-		batch.sequence = feed.sequence;
+		batch.sequence = sequence;
 		batch.ordinal = ordinal++;
 		batch.kind = KindOf(effect.kind);
 		batch.table_id = table_id;
@@ -125,21 +139,15 @@ void ChangeTee::AddDdl(ApplySession &session, const Effect &effect) {
 	}
 	auto key = effect.object.Key();
 	if (effect.action == DdlAction::Create) {
-		feed.tables[key] = std::to_string(index) + ":" + key;
+		tables[key] = std::to_string(index) + ":" + key;
 	} else if (effect.action == DdlAction::Drop) {
-		feed.tables.erase(key);
-	} else {
-		auto to = RenamedTo(session.Context(), effect);
-		if (!to) {
-			return;
-		}
+		tables[key] = std::nullopt;
+	} else if (auto to = RenamedTo(session.Context(), effect)) {
 		auto name = effect.object;
 		name.name = *to;
-		feed.tables[name.Key()] = feed.TableId(key);
-		feed.tables.erase(key);
-		changed_tables.insert(name.Key());
+		tables[name.Key()] = TableId(key);
+		tables[key] = std::nullopt;
 	}
-	changed_tables.insert(key);
 }
 
 void ChangeTee::Flush(ApplySession &session) {
@@ -180,55 +188,61 @@ void ChangeTee::Flush(ApplySession &session) {
 }
 
 void ChangeTee::Skip(const node::CommittedEntry &committed) {
-	if (feed.IsOn()) {
-		feed.groups[committed.group].floor = committed.entry.index;
+	if (known.IsOn()) {
+		Group(committed.group).floor = committed.entry.index;
 		changed_floors.insert(committed.group);
 	}
 }
 
 void ChangeTee::SetRetention(uint64_t bytes, raft::LogIndex setting_index, const AppliedVector &last_changes) {
-	auto was_on = feed.IsOn();
-	feed.retention = bytes;
+	retention = bytes;
 	is_setting_changed = true;
-	if (bytes != 0) {
-		if (!was_on) {
-			feed.since = setting_index;
-			for (auto &change : last_changes) {
-				feed.groups[change.first].floor = change.second;
-				changed_floors.insert(change.first);
-			}
-			feed.groups[raft::ROOT_GROUP].floor = setting_index;
-			changed_floors.insert(raft::ROOT_GROUP);
+	if (bytes == 0) {
+		Forget();
+		return;
+	}
+	if (known.IsOn()) {
+		for (auto &one : known.groups) {
+			Group(one.first); // may have to give some up
 		}
 		return;
 	}
-	feed.since = 0;
-	for (auto &known : feed.groups) {
-		changed_floors.insert(known.first);
-		for (auto &segment : known.second.segments) {
-			changed_segments.insert({known.first, segment.first});
-			dropped.insert(ChangeTableName(known.first, segment.first));
+	since = setting_index;
+	for (auto &change : last_changes) {
+		Group(change.first).floor = change.second;
+		changed_floors.insert(change.first);
+	}
+	Group(raft::ROOT_GROUP).floor = setting_index;
+	changed_floors.insert(raft::ROOT_GROUP);
+}
+
+void ChangeTee::Forget() {
+	is_off = true;
+	since = 0;
+	for (auto &one : known.groups) {
+		changed_floors.insert(one.first);
+		for (auto &segment : one.second.segments) {
+			changed_segments.insert({one.first, segment.first});
+			dropped.insert(ChangeTableName(one.first, segment.first));
 		}
 	}
-	for (auto &table : feed.tables) {
-		changed_tables.insert(table.first);
+	for (auto &table : known.tables) {
+		tables[table.first] = std::nullopt;
 	}
-	feed.groups.clear();
-	feed.tables.clear();
 }
 
 //! The newest segment stays, so the last entry is always whole.
 void ChangeTee::Prune() {
-	for (auto &known : feed.groups) {
-		auto &segments = known.second.segments;
-		auto kept = known.second.Bytes();
-		while (segments.size() > 1 && kept - segments.begin()->second.bytes >= feed.retention) {
+	for (auto &one : groups) {
+		auto &segments = one.second.segments;
+		auto kept = one.second.Bytes();
+		while (segments.size() > 1 && kept - segments.begin()->second.bytes >= retention) {
 			auto oldest = segments.begin();
 			kept -= oldest->second.bytes;
-			known.second.floor = std::max(known.second.floor, oldest->second.last);
-			changed_floors.insert(known.first);
-			changed_segments.insert({known.first, oldest->first});
-			dropped.insert(ChangeTableName(known.first, oldest->first));
+			one.second.floor = std::max(one.second.floor, oldest->second.last);
+			changed_floors.insert(one.first);
+			changed_segments.insert({one.first, oldest->first});
+			dropped.insert(ChangeTableName(one.first, oldest->first));
 			segments.erase(oldest);
 		}
 	}
@@ -248,28 +262,45 @@ void ChangeTee::Finish(ApplySession &session, std::vector<StateRow> &rows) {
 	Flush(session);
 	Prune();
 	DropTables(session);
-	if (!is_setting_changed && changed_floors.empty() && changed_segments.empty() && changed_tables.empty()) {
+	if (!is_setting_changed && changed_floors.empty() && changed_segments.empty() && tables.empty()) {
 		return;
 	}
-	feed.sequence++;
+	sequence++;
 	if (is_setting_changed) {
-		rows.push_back({feed.sequence, StateKind::ChangeSetting, "", EncodeChangeSetting(feed)});
+		rows.push_back({sequence, StateKind::ChangeSetting, "", EncodeChangeSetting(retention, since)});
 	}
-	for (auto changed : changed_floors) {
-		auto known = feed.groups.find(changed);
-		rows.push_back({feed.sequence, StateKind::ChangeFloor, EncodeIndex(changed),
-		                known == feed.groups.end() ? std::string() : EncodeIndex(known->second.floor)});
+	for (auto id : changed_floors) {
+		rows.push_back({sequence, StateKind::ChangeFloor, EncodeIndex(id),
+		                is_off ? std::string() : EncodeIndex(groups.at(id).floor)});
 	}
 	for (auto &changed : changed_segments) {
-		auto known = feed.groups.find(changed.first);
-		auto is_kept = known != feed.groups.end() && known->second.segments.count(changed.second) != 0;
-		rows.push_back({feed.sequence, StateKind::ChangeSegment, ChangeSegmentName(changed.first, changed.second),
-		                is_kept ? EncodeChangeSegment(known->second.segments.at(changed.second)) : std::string()});
+		std::string value;
+		if (!is_off && groups.at(changed.first).segments.count(changed.second) != 0) {
+			value = EncodeChangeSegment(groups.at(changed.first).segments.at(changed.second));
+		}
+		rows.push_back({sequence, StateKind::ChangeSegment, ChangeSegmentName(changed.first, changed.second), value});
 	}
-	for (auto &key : changed_tables) {
-		auto known = feed.tables.find(key);
-		rows.push_back(
-		    {feed.sequence, StateKind::ChangeTable, key, known == feed.tables.end() ? std::string() : known->second});
+	for (auto &table : tables) {
+		rows.push_back({sequence, StateKind::ChangeTable, table.first, table.second.value_or(std::string())});
+	}
+}
+
+void ChangeTee::Publish(ChangeFeed &feed) {
+	feed.retention = retention;
+	feed.since = since;
+	feed.sequence = sequence;
+	if (is_off) {
+		feed.groups.clear();
+	}
+	for (auto &one : groups) {
+		feed.groups[one.first] = std::move(one.second);
+	}
+	for (auto &table : tables) {
+		if (table.second) {
+			feed.tables[table.first] = std::move(*table.second);
+		} else {
+			feed.tables.erase(table.first);
+		}
 	}
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,8 +19,9 @@ namespace catalog {
 //! Of one DuckDB transaction of the applier. Apply thread only. Throws what DuckDB throws.
 class ChangeTee {
 public:
-	//! `known`: the feed before the transaction.
-	explicit ChangeTee(const ChangeFeed &known) : feed(known) {
+	//! `known`: the feed before the transaction; outlives this.
+	explicit ChangeTee(const ChangeFeed &known_p)
+	    : known(known_p), retention(known_p.retention), since(known_p.since), sequence(known_p.sequence) {
 	}
 
 	//! Null when the changes of this entry are not kept. Else what follows belongs to it.
@@ -36,10 +38,8 @@ public:
 	void SetRetention(uint64_t bytes, raft::LogIndex index, const AppliedVector &last_changes);
 	//! After the last entry: flushes, drops what is more than the retention, and tells the rows of `__quack.state`.
 	void Finish(ApplySession &session, std::vector<StateRow> &rows);
-	//! The feed after the transaction.
-	ChangeFeed Take() {
-		return std::move(feed);
-	}
+	//! Once, when the transaction is committed: makes `feed`, which is what the constructor got, the feed after it.
+	void Publish(ChangeFeed &feed);
 
 private:
 	struct Batch {
@@ -59,12 +59,24 @@ private:
 		std::string encoded; //! Definition: in place of new_rows
 	};
 
+	//! To be changed.
+	ChangeGroup &Group(raft::GroupId id);
+	std::string TableId(const std::string &key) const;
+	void Forget();
 	ChangeSegment &Segment();
 	const std::string &DefinitionHash(ApplySession &session, const ObjectName &table);
 	void Prune();
 	void DropTables(ApplySession &session);
 
-	ChangeFeed feed;
+	const ChangeFeed &known;
+	uint64_t retention;
+	raft::LogIndex since;
+	uint64_t sequence;
+	//! What the transaction changes of `known`; a table without a value is forgotten.
+	std::map<raft::GroupId, ChangeGroup> groups;
+	std::map<std::string, std::optional<std::string>> tables;
+	bool is_off = false; //! all groups and tables are forgotten
+
 	raft::GroupId group = raft::ROOT_GROUP;
 	raft::LogIndex index = 0;
 	RequestId request {};
@@ -77,7 +89,6 @@ private:
 	//! What must be written to `__quack.state`.
 	std::set<std::pair<raft::GroupId, uint64_t>> changed_segments;
 	std::set<raft::GroupId> changed_floors;
-	std::set<std::string> changed_tables;
 	bool is_setting_changed = false;
 };
 
