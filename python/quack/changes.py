@@ -200,6 +200,8 @@ class _Follower:
         try:
             if self._session is None:
                 self._session = self._target.attached(timeout_s=self._patience_s)
+                # A node that has just come back may not know the table yet.
+                self._session.execute("SET quack_consistency = 'linearizable'")
             session = self._session
             if start == "latest":
                 return ChangeBatch([], position_now(session))

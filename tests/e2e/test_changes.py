@@ -201,7 +201,9 @@ def test_the_command_prints_changes_and_goes_on_behind_a_position(
         )
         return done.stdout.splitlines() if done.returncode == 0 else [done.stderr]
 
-    change, last = (json.loads(line) for line in run("--json"))
+    printed = run("--json")
+    assert len(printed) == 2, printed
+    change, last = map(json.loads, printed)
     assert change["change"] == "insert"
     assert change["row"] == {"i": 1, "day": "2026-01-02", "raw": "6162"}
     position = json.dumps(last["position"])
