@@ -99,6 +99,23 @@ void WaitForLeaders(const Nodes &nodes, size_t count) {
 	}
 }
 
+//! Until every group has gone quiet.
+void WaitForQuiet(const Nodes &nodes) {
+	auto is_quiet = [&] {
+		for (auto &node : nodes) {
+			for (auto &row : node->engine->GetStatus()) {
+				if (row.is_leader && row.lease != "quiet") {
+					return false;
+				}
+			}
+		}
+		return true;
+	};
+	while (!is_quiet()) {
+		std::this_thread::sleep_for(std::chrono::milliseconds(200));
+	}
+}
+
 void Propose(node::RaftEngine &engine, const std::string &payload) {
 	std::promise<Status> promise;
 	engine.Propose(raft::ROOT_GROUP, MakeSharedBytes(payload), 30 * NS_PER_SECOND,
@@ -134,6 +151,7 @@ int main(int count, char **arguments) {
 	storage::PosixFileSystem files;
 	auto nodes = StartNodes<GroupsMachine>(NODES, directory, files, clock);
 	WaitForLeaders(nodes, 1);
+	WaitForQuiet(nodes);
 	auto share_before = IdleShare(seconds);
 	auto begun = clock.Now();
 	for (size_t group = 2; group < groups + 2; group++) {
@@ -143,6 +161,7 @@ int main(int count, char **arguments) {
 	auto created = static_cast<double>(clock.Now() - begun) / 1e6;
 	// Until leaders have spread and checkpoints are over.
 	IdleShare(seconds);
+	WaitForQuiet(nodes);
 	auto megabytes = ResidentMegabytes();
 	auto share = IdleShare(seconds);
 	auto growth = ResidentMegabytes() - megabytes;
