@@ -378,9 +378,11 @@ TEST_CASE("leaders move when asked, from any node, with words; a node with a low
 	                                             [moved](Result<std::string> name) { moved->set_value(name); });
 	REQUIRE(moved->get_future().get().IsOk());
 	CHECK(cluster.WaitForLeader(2) == other);
-	words = rebalance(2);
-	REQUIRE(words.IsOk());
-	CHECK(words.Value() == "group 2 'g2': " + cluster.nodes[other]->name + " -> " + cluster.nodes[leader]->name);
+	CHECK(WaitUntil([&] {
+		words = rebalance(2);
+		return words.IsOk() &&
+		       words.Value() == "group 2 'g2': " + cluster.nodes[other]->name + " -> " + cluster.nodes[leader]->name;
+	}));
 	CHECK(cluster.WaitForLeader(2) == leader);
 }
 
