@@ -436,6 +436,8 @@ def test_large_transactions_over_groups_among_small_ones(large: Cluster) -> None
     """No locks stay, nobody starves, and every transaction is whole."""
     place(large)
     large[0].con.execute("INSERT INTO shards " + MANY.format(0, 0, 2000))
+    for replica in large.replicas:
+        replica.command("wait")  # an UPDATE finds the rows
     stop = threading.Event()
     failures: list[BaseException] = []
 
