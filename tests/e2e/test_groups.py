@@ -434,6 +434,67 @@ def persist(cluster: LocalCluster, statement: str, timeout_s: float = 60) -> Non
     wait_until(done, lambda: f"{statement}: {last[-1:]}", timeout_s)
 
 
+PLACES = {
+    "in the root group": "",
+    "pinned": "WITH (quack_group = 'defaults-lane')",
+    "sharded": "WITH (quack_shard_key = 'id', quack_initial_groups = 4)",
+}
+
+
+@pytest.mark.parametrize("placement", PLACES.values(), ids=PLACES.keys())
+def test_new_columns_have_their_default_in_every_row(groups: LocalCluster, placement: str) -> None:
+    """Columns are added through one node while rows come through all of them: which default a row
+    gets is a matter of the order of the logs, and no row is without one."""
+    persist(groups, "DROP TABLE IF EXISTS cp.main.defaults")
+    persist(groups, f"CREATE TABLE cp.main.defaults (id BIGINT, writer BIGINT) {placement}")
+    stop = threading.Event()
+    inserted = [0] * len(groups.nodes)
+    failures: list[str] = []
+
+    def insert(number: int) -> None:
+        session = groups.connect(groups.nodes[number])
+        while not stop.is_set():
+            row = f"INSERT INTO cp.main.defaults (id, writer) VALUES ({inserted[number]}, {number})"
+            try:
+                session.execute(row)
+                inserted[number] += 1
+            except duckdb.Error as error:
+                if quack.errors.code_of(error) not in RETRYABLE:
+                    failures.append(str(error))
+                    return
+        session.close()
+
+    writers = [threading.Thread(target=insert, args=(number,)) for number in range(3)]
+    for writer in writers:
+        writer.start()
+    try:
+        for column in range(5):
+            goal = [count + 5 for count in inserted]
+            wait_until(
+                lambda goal=goal: failures or all(map(int.__ge__, inserted, goal)),
+                lambda: f"inserts through every node: {inserted}",
+            )
+            persist(
+                groups,
+                f"ALTER TABLE cp.main.defaults ADD COLUMN IF NOT EXISTS c{column} INTEGER "
+                f"DEFAULT {100 + column}",
+            )
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    assert not failures
+    wrong = " OR ".join(f"c{column} IS DISTINCT FROM {100 + column}" for column in range(5))
+    for node in groups.nodes:
+        reader = groups.connect(node, consistency="linearizable")
+        assert reader.execute(
+            f"SELECT count(*), count(DISTINCT (id, writer)), count(*) FILTER ({wrong}) "
+            "FROM cp.main.defaults"
+        ).fetchall() == [(sum(inserted), sum(inserted), 0)]
+        reader.close()
+    assert_equal(groups)
+
+
 def test_transfers_between_groups_are_whole_on_every_node(groups: LocalCluster) -> None:
     with Bank(groups, "accounts", 12, 8) as bank:
         bank.start(writers=3)

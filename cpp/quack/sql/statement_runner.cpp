@@ -216,6 +216,12 @@ Status StatusInWords(duckdb::ClientContext &context, const duckdb::ErrorData &er
 		                                       ": another transaction changed the same row or object (" + message +
 		                                       "); repeat this one");
 	}
+	// The table that the statement was planned on is not the newest one any more.
+	if (message.rfind("Transaction conflict: ", 0) == 0) {
+		return Status(ErrorCode::SchemaChanged, "schema changed" + DescribeTarget(context, sql) +
+		                                            ": another transaction altered or dropped the table (" + message +
+		                                            "); repeat this one");
+	}
 	// Fenced reads: "quack <code>: ...".
 	for (auto number = static_cast<uint8_t>(ErrorCode::InvalidArgument);
 	     number <= static_cast<uint8_t>(ErrorCode::Internal); number++) {
