@@ -27,10 +27,6 @@ std::string EncodeColumns(const std::vector<uint32_t> &columns) {
 	return out;
 }
 
-duckdb::Value Blob(ByteView bytes) {
-	return duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(bytes.data()), bytes.size());
-}
-
 } // namespace
 
 ChangeTee *ChangeTee::Begin(const node::CommittedEntry &committed, const EntryHeader &header) {
@@ -178,10 +174,10 @@ void ChangeTee::Flush(ApplySession &session) {
 			                                   duckdb::Value::UBIGINT(batch.row_count),
 			                                   duckdb::Value::UBIGINT(batch.bytes),
 			                                   duckdb::Value::BLOB(batch.request.data(), batch.request.size()),
-			                                   Blob(batch.updated),
-			                                   Blob(batch.old_rows),
-			                                   Blob(batch.kind == ChangeKind::Definition ? ByteView(batch.encoded)
-			                                                                             : batch.new_rows)};
+			                                   BlobValue(batch.updated),
+			                                   BlobValue(batch.old_rows),
+			                                   BlobValue(batch.kind == ChangeKind::Definition ? ByteView(batch.encoded)
+			                                                                                  : batch.new_rows)};
 		});
 	}
 	pending.clear();

@@ -65,8 +65,8 @@ void EffectApplier::Locate() {
 
 std::vector<EffectApplier::LocatedBatch> EffectApplier::LocateEffect(const Effect &effect) {
 	auto &table = session.Table(effect.object);
-	RowLocator own(session, table, effect.object);
-	auto &locator = locators != nullptr ? locators->For(effect) : own;
+	std::optional<RowLocator> own;
+	auto &locator = locators != nullptr ? locators->For(effect) : own.emplace(session, table, effect.object);
 	std::vector<LocatedBatch> batches;
 	for (auto &batch : effect.batches) {
 		LocatedBatch found;

@@ -3,6 +3,7 @@
 
 #include "duckdb/catalog/catalog_entry/sequence_catalog_entry.hpp"
 #include <deque>
+#include <optional>
 
 #include "quack/catalog/apply_session.hpp"
 #include "quack/catalog/row_locator.hpp"

@@ -233,6 +233,10 @@ std::string EncodeSequenceUsers(const SequenceUsers &users) {
 	return out;
 }
 
+duckdb::Value BlobValue(ByteView bytes) {
+	return duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(bytes.data()), bytes.size());
+}
+
 void AppendMetaRows(ApplySession &session, const ObjectName &name, size_t count,
                     const std::function<std::vector<duckdb::Value>(size_t)> &row) {
 	auto &table = MetaTable(session, name);
@@ -276,13 +280,8 @@ void AppendStateRows(ApplySession &session, const std::vector<StateRow> &rows) {
 	AppendMetaRows(session, STATE, rows.size(), [&](size_t i) {
 		auto &row = rows[i];
 		return std::vector<duckdb::Value> {duckdb::Value::UBIGINT(row.index),
-		                                   duckdb::Value::UTINYINT(uint8_t(row.kind)),
-		                                   duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(
-		                                                           row.name.data()),
-		                                                       row.name.size()),
-		                                   duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(
-		                                                           row.value.data()),
-		                                                       row.value.size())};
+		                                   duckdb::Value::UTINYINT(uint8_t(row.kind)), BlobValue(row.name),
+		                                   BlobValue(row.value)};
 	});
 }
 
@@ -293,10 +292,7 @@ void AppendFragment(ApplySession &session, const OpenStream &open, const Fragmen
 		QueryRows(session.GetConnection(), "CREATE TABLE cp.__quack." + name + "(sequence UINTEGER, bytes BLOB)");
 	}
 	AppendMetaRows(session, {{META_SCHEMA}, name}, 1, [&](size_t) {
-		return std::vector<duckdb::Value> {duckdb::Value::UINTEGER(fragment.sequence),
-		                                   duckdb::Value::BLOB(reinterpret_cast<duckdb::const_data_ptr_t>(
-		                                                           fragment.bytes.data()),
-		                                                       fragment.bytes.size())};
+		return std::vector<duckdb::Value> {duckdb::Value::UINTEGER(fragment.sequence), BlobValue(fragment.bytes)};
 	});
 }
 

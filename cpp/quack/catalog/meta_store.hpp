@@ -52,6 +52,7 @@ struct StateRow {
 	std::string value;
 };
 
+duckdb::Value BlobValue(ByteView bytes);
 //! To any of these tables. Throws Status (Corruption) when it is missing, or what DuckDB throws.
 void AppendMetaRows(ApplySession &session, const ObjectName &name, size_t count,
                     const std::function<std::vector<duckdb::Value>(size_t)> &row);

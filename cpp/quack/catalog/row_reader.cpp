@@ -38,7 +38,15 @@ RowReader::RowReader(duckdb::DataTable &table, const std::vector<uint32_t> &colu
 	column_ids.emplace_back(duckdb::COLUMN_IDENTIFIER_ROW_ID);
 	types.push_back(duckdb::LogicalType::ROW_TYPE);
 	found.Initialize(duckdb::Allocator::DefaultAllocator(), types);
-	scratch.Initialize(duckdb::Allocator::DefaultAllocator(), types);
+}
+
+//! Empty.
+duckdb::DataChunk &RowReader::Scratch() {
+	if (scratch.ColumnCount() == 0) {
+		scratch.Initialize(duckdb::Allocator::DefaultAllocator(), found.GetTypes());
+	}
+	scratch.Reset();
+	return scratch;
 }
 
 duckdb::DataChunk &RowReader::Read(duckdb::TransactionData view, const int64_t *row_ids, idx_t count) {
@@ -71,9 +79,13 @@ void RowReader::Fetch(duckdb::TransactionData view, const int64_t *row_ids, idx_
 	}
 	duckdb::FlatVector::SetSize(ids, duckdb::count_t(count));
 	duckdb::ColumnFetchState state;
-	scratch.Reset();
-	collection->Fetch(view, scratch, column_ids, ids, count, state);
-	found.Append(scratch);
+	// It fills a chunk from its first row on.
+	auto is_first = found.size() == 0;
+	auto &rows = is_first ? found : Scratch();
+	collection->Fetch(view, rows, column_ids, ids, count, state);
+	if (!is_first) {
+		found.Append(rows);
+	}
 }
 
 void RowReader::Scan(duckdb::TransactionData view, const int64_t *row_ids, idx_t count) {
@@ -93,15 +105,15 @@ void RowReader::Scan(duckdb::TransactionData view, const int64_t *row_ids, idx_t
 	collection->InitializeScanWithOffset(duckdb::QueryContext(), state.table_state, column_ids, idx_t(row_ids[0]),
 	                                     idx_t(row_ids[count - 1] + 1));
 	for (idx_t next = 0; next < count;) {
-		scratch.Reset();
-		if (!state.table_state.Scan(duckdb::ScanOptions(view), scratch)) {
+		auto &rows = Scratch();
+		if (!state.table_state.Scan(duckdb::ScanOptions(view), rows)) {
 			return;
 		}
-		scratch.data.back().Flatten();
-		auto *ids = duckdb::FlatVector::GetData<duckdb::row_t>(scratch.data.back());
-		duckdb::SelectionVector wanted(scratch.size());
+		rows.data.back().Flatten();
+		auto *ids = duckdb::FlatVector::GetData<duckdb::row_t>(rows.data.back());
+		duckdb::SelectionVector wanted(rows.size());
 		idx_t taken = 0;
-		for (idx_t i = 0; i < scratch.size() && next < count; i++) {
+		for (idx_t i = 0; i < rows.size() && next < count; i++) {
 			while (next < count && row_ids[next] < ids[i]) {
 				next++; // not there
 			}
@@ -111,7 +123,7 @@ void RowReader::Scan(duckdb::TransactionData view, const int64_t *row_ids, idx_t
 			}
 		}
 		if (taken > 0) {
-			found.Append(scratch, wanted, taken);
+			found.Append(rows, wanted, taken);
 		}
 	}
 }

@@ -29,10 +29,11 @@ private:
 	void Fetch(duckdb::TransactionData view, const int64_t *row_ids, duckdb::idx_t count);
 	//! Ids that ascend; reads everything from the first to the last.
 	void Scan(duckdb::TransactionData view, const int64_t *row_ids, duckdb::idx_t count);
+	duckdb::DataChunk &Scratch();
 
 	duckdb::shared_ptr<duckdb::RowGroupCollection> collection;
 	duckdb::vector<duckdb::StorageIndex> column_ids;
-	//! Both end with the row id.
+	//! Both end with the row id. A few rows far from each other, the common case, need no scratch.
 	duckdb::DataChunk found;
 	duckdb::DataChunk scratch;
 	duckdb::DataChunk result; //! refers to `found`

@@ -18,6 +18,7 @@ CHOICES = {
     "one by one": "id % 65 = 3",
     "a few next to each other": "id BETWEEN 100 AND 114",
     "around the border of vectors": "id BETWEEN 2040 AND 2060 OR id BETWEEN 6143 AND 6144",
+    "far, and then near": "id IN (1, 700, 1500) OR id BETWEEN 8000 AND 8050",
     "near, far and near again": "id < 40 OR id % 500 = 0 OR id BETWEEN 9000 AND 9050",
     "the last": f"id >= {ROWS - 20}",
 }
