@@ -10,9 +10,8 @@ import duckdb
 
 from quack.errors import PipelineError
 from quack.pipeline import views
-from quack.pipeline.columns import Column
 from quack.pipeline.context import Context, StepSummary, Working, sizes
-from quack.pipeline.files import FileWriter, read_file
+from quack.pipeline.files import FilePlan, FileWriter, read_file
 from quack.pipeline.job import Compact, LakePlace
 from quack.pipeline.lake import (
     DataFile,
@@ -98,15 +97,10 @@ def _rewrite(
 ) -> list[WrittenFile]:
     if not groups:
         return []
-    task = _RewriteTask(
-        context.job.lake,
-        table.columns,
-        table.partition_by,
-        table.folder,
-        run_id,
-        # A group reaches the target with its last file: it shall not become two for that.
-        2 * step.target_file_bytes,
-    )
+    # A group reaches the target with its last file: it shall not become two for that.
+    size = 2 * step.target_file_bytes
+    plan = FilePlan(table.folder, run_id, table.columns, table.partition_by, size)
+    task = _RewriteTask(context.job.lake, plan)
     items = [json.dumps([file.path for file in group]) for group in groups]
     spark = context.start_spark()
     with watched(spark, context.watcher):
@@ -128,22 +122,11 @@ class _RewriteTask:
     """Writes the rows of some files as one."""
 
     place: LakePlace
-    columns: tuple[Column, ...]
-    partition_by: tuple[str, ...]
-    folder: str
-    run_id: str
-    target_file_bytes: int
+    plan: FilePlan
 
     def __call__(self, item: str) -> str:
         store = self.place.store()
-        writer = FileWriter(
-            store,
-            self.folder,
-            self.run_id,
-            self.columns,
-            self.partition_by,
-            self.target_file_bytes,
-        )
+        writer = FileWriter(store, self.plan)
         for path in json.loads(item):
             writer.write(read_file(store, path))
         return json.dumps([file.to_json() for file in writer.close()])

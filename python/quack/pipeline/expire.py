@@ -6,6 +6,7 @@ import duckdb
 
 from quack.pipeline.context import Context, StepSummary
 from quack.pipeline.job import Expire
+from quack.pipeline.lake import FILE_PATH, take_turn
 from quack.pipeline.layout import Lake
 from quack.pipeline.verify import listed, named_paths, orphans
 from quack.spark.commit import commit_once
@@ -65,7 +66,7 @@ def _old_snapshots(
 
 def _forget(session: duckdb.DuckDBPyConnection, lake: Lake, step: Expire) -> tuple[int, int]:
     """Remove snapshots and schedule the files that only they named, in the open transaction."""
-    rows_of(session, f"UPDATE {lake.sql('quack_turn')} SET commits = commits + 1")
+    take_turn(session, lake)
     # A run that began long ago is dead; without its row it cannot commit.
     rows_of(
         session,
@@ -89,8 +90,7 @@ def _forget(session: duckdb.DuckDBPyConnection, lake: Lake, step: Expire) -> tup
     rows_of(
         session,
         f"INSERT INTO {lake.sql('files_scheduled_for_deletion')} SELECT f.data_file_id, "
-        "CASE WHEN f.path_is_relative THEN s.path || t.path ELSE '' END || f.path, "
-        f"f.path_is_relative, now() FROM {lake.sql('data_file')} f "
+        f"{FILE_PATH}, f.path_is_relative, now() FROM {lake.sql('data_file')} f "
         f"JOIN {lake.sql('table')} t ON t.table_id = f.table_id "
         f"JOIN {lake.sql('schema')} s ON s.schema_id = t.schema_id "
         f"WHERE f.data_file_id IN ({listed_ids})",

@@ -6,6 +6,7 @@ import hashlib
 import urllib.parse
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from quack.pipeline.columns import Column, Statistics, arrow_schema, is_plain, v
 from quack.pipeline.lake import ColumnStatistics, WrittenFile
 from quack.storage import Store
 
-__all__ = ["FileWriter", "checksum_of", "read_file"]
+__all__ = ["FilePlan", "FileWriter", "checksum_of", "read_file"]
 
 #: Rows of a row group: DuckDB reads one per thread.
 _GROUP_ROWS = 122_880
@@ -39,6 +40,26 @@ def read_file(store: Store, path: str) -> pa.Table:
     return pq.read_table(pa.BufferReader(store.get(path)))
 
 
+@dataclass(frozen=True)
+class FilePlan:
+    """What the files of a run are; travels to the tasks.
+
+    Attributes:
+        folder: of the table.
+        run_folder: below it, for the files of this run.
+        columns: of the table.
+        partition_by: names of the partition columns.
+        target_file_bytes: a file that is so large is ended.
+
+    """
+
+    folder: str
+    run_folder: str
+    columns: tuple[Column, ...]
+    partition_by: tuple[str, ...]
+    target_file_bytes: int
+
+
 class FileWriter:
     """Writes rows of one lake table as files of about one size.
 
@@ -48,34 +69,13 @@ class FileWriter:
     only those of the attempt that counted.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        folder: str,
-        run_folder: str,
-        columns: Sequence[Column],
-        partition_by: Sequence[str],
-        target_file_bytes: int,
-    ) -> None:
-        """Begin; nothing is written before rows come.
-
-        Args:
-            store: of the lake.
-            folder: of the table.
-            run_folder: below it, for the files of this run.
-            columns: of the table.
-            partition_by: names of the partition columns.
-            target_file_bytes: a file that is so large is ended.
-
-        """
+    def __init__(self, store: Store, plan: FilePlan) -> None:
+        """Begin; nothing is written before rows come."""
         self._store = store
-        self._folder = folder
-        self._run_folder = run_folder
-        self._columns = columns
-        self._schema = arrow_schema(columns)
-        by_name = {column.name.lower(): column.name for column in columns}
-        self._partition_by = [by_name[name.lower()] for name in partition_by]
-        self._target_file_bytes = target_file_bytes
+        self._plan = plan
+        self._schema = arrow_schema(plan.columns)
+        by_name = {column.name.lower(): column.name for column in plan.columns}
+        self._partition_by = [by_name[name.lower()] for name in plan.partition_by]
         self._values: tuple[Any, ...] | None = None
         self._kept: list[pa.Table] = []
         self._file: _OpenFile | None = None
@@ -123,10 +123,10 @@ class FileWriter:
         if not self._kept:
             return
         if self._file is None:
-            self._file = _OpenFile(self._schema, self._columns)
+            self._file = _OpenFile(self._schema, self._plan.columns)
         self._file.write(pa.concat_tables(self._kept))
         self._kept.clear()
-        if self._file.size() >= self._target_file_bytes:
+        if self._file.size() >= self._plan.target_file_bytes:
             self._end_file()
 
     def _end_file(self) -> None:
@@ -139,10 +139,10 @@ class FileWriter:
             + (_NULL_FOLDER if value is None else urllib.parse.quote(value, safe=""))
             for name, value in zip(self._partition_by, values, strict=True)
         ]
-        path = "/".join([self._run_folder, *levels, f"{uuid.uuid4().hex}.parquet"])
+        path = "/".join([self._plan.run_folder, *levels, f"{uuid.uuid4().hex}.parquet"])
         file, self._file = self._file, None
         data = file.close()
-        self._store.put(self._folder + path, data)
+        self._store.put(self._plan.folder + path, data)
         self._written.append(
             WrittenFile(
                 path,

@@ -17,17 +17,21 @@ from quack.spark.ledger import rows_of
 from quack.spark.options import TableName, quoted
 
 __all__ = [
+    "FILE_PATH",
     "ColumnStatistics",
     "DataFile",
     "LakeTable",
     "SnapshotChange",
     "WrittenFile",
-    "all_tables",
+    "all_files",
     "find_table",
     "live_files",
+    "take_turn",
 ]
 
 _ROWS_PER_STATEMENT = 200
+#: The path of file ``f`` of table ``t`` in schema ``s``, from the lake's location on.
+FILE_PATH = "CASE WHEN f.path_is_relative THEN s.path || t.path ELSE '' END || f.path"
 
 
 @dataclass(frozen=True)
@@ -103,20 +107,6 @@ class LakeTable:
     columns: tuple[Column, ...]
     partition_id: int | None
     partition_by: tuple[str, ...]
-
-
-def all_tables(session: duckdb.DuckDBPyConnection, lake: Lake) -> list[LakeTable]:
-    """Return the tables of the last snapshot, by name."""
-    rows = rows_of(
-        session,
-        f"SELECT s.schema_name, t.table_name FROM {lake.sql('table')} t "
-        f"JOIN {lake.sql('schema')} s ON s.schema_id = t.schema_id "
-        "WHERE t.end_snapshot IS NULL ORDER BY ALL",
-    )
-    found = [
-        find_table(session, lake, TableName(schema_name=schema, name=name)) for schema, name in rows
-    ]
-    return [table for table in found if table is not None]
 
 
 def find_table(session: duckdb.DuckDBPyConnection, lake: Lake, name: TableName) -> LakeTable | None:
@@ -195,8 +185,8 @@ def all_files(
     """Return every file that a snapshot names, of one table or of all."""
     rows = rows_of(
         session,
-        "SELECT f.data_file_id, f.table_id, CASE WHEN f.path_is_relative THEN s.path || t.path "
-        "ELSE '' END || f.path, f.record_count, f.file_size_bytes, q.checksum, "
+        f"SELECT f.data_file_id, f.table_id, {FILE_PATH}, f.record_count, f.file_size_bytes, "
+        "q.checksum, "
         "list(p.partition_value ORDER BY p.partition_key_index) "
         "FILTER (p.data_file_id IS NOT NULL), f.begin_snapshot, f.end_snapshot "
         f"FROM {lake.sql('data_file')} f JOIN {lake.sql('table')} t ON t.table_id = f.table_id "
@@ -222,17 +212,22 @@ def insert_rows(
         rows_of(session, f"INSERT INTO {table} VALUES {places}", *(v for row in part for v in row))
 
 
-class SnapshotChange:
-    """The next snapshot of a lake, written within an open transaction.
+def take_turn(session: duckdb.DuckDBPyConnection, lake: Lake) -> None:
+    """Begin a change of the metadata in the open transaction.
 
     Two transactions that do this change the same row, so that one of them runs again from its
     start and finds what the other one did.
     """
+    rows_of(session, f"UPDATE {lake.sql('quack_turn')} SET commits = commits + 1")
+
+
+class SnapshotChange:
+    """The next snapshot of a lake, written within an open transaction, whose turn it takes."""
 
     def __init__(self, session: duckdb.DuckDBPyConnection, lake: Lake) -> None:
         self._session = session
         self._lake = lake
-        rows_of(session, f"UPDATE {lake.sql('quack_turn')} SET commits = commits + 1")
+        take_turn(session, lake)
         last, version, catalog_id, file_id = rows_of(
             session,
             "SELECT snapshot_id, schema_version, next_catalog_id, next_file_id "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from quack.errors import PipelineError, QuackError
+from quack.errors import PipelineError, QuackError, code_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,7 +19,6 @@ __all__ = ["collect", "run_each", "watched"]
 
 #: An error of ours inside the text of Spark's: the name of the class, the words.
 _OURS = re.compile(r"quack\.errors\.\w+: (?P<words>.+?)(?:\n\s*\n|\n\s+at |\n\tat |\Z)", re.DOTALL)
-_CODE = re.compile(r"\[quack:([a-z_]+)\]")
 _POLL_S = 0.2
 
 #: Called with the finished and all tasks of the running step.
@@ -35,8 +34,9 @@ def explained(doing: str, error: BaseException) -> PipelineError:
     else:
         lines = [line.strip() for line in words.splitlines() if line.strip()]
         words = lines[0][:1000] if lines else type(error).__name__
-    code = _CODE.findall(words)
-    return PipelineError(f"{doing}: {words}", code=code[-1] if code else None)
+    failure = PipelineError(f"{doing}: {words}")
+    failure.code = code_of(failure)
+    return failure
 
 
 def collect(frame: DataFrame, doing: str) -> list[Any]:

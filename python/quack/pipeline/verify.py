@@ -14,7 +14,7 @@ from quack.pipeline import runs
 from quack.pipeline.context import Context, StepSummary
 from quack.pipeline.files import checksum_of
 from quack.pipeline.job import LakePlace, Verify
-from quack.pipeline.lake import DataFile, all_files, find_table
+from quack.pipeline.lake import FILE_PATH, DataFile, all_files, find_table
 from quack.pipeline.tasks import run_each, watched
 from quack.spark.ledger import rows_of
 from quack.storage import Store
@@ -99,13 +99,12 @@ def named_paths(context: Context) -> set[str]:
     lake = context.lake
     with context.session("read the metadata") as session:
         paths = {file.path for file in all_files(session, lake)}
-        folders = "s.path || t.path"
         paths |= {
             row[0]
             for row in rows_of(
                 session,
-                f"SELECT CASE WHEN f.path_is_relative THEN {folders} ELSE '' END || f.path "
-                f"FROM {lake.sql('delete_file')} f JOIN {lake.sql('table')} t USING (table_id) "
+                f"SELECT {FILE_PATH} FROM {lake.sql('delete_file')} f "
+                f"JOIN {lake.sql('table')} t USING (table_id) "
                 f"JOIN {lake.sql('schema')} s ON s.schema_id = t.schema_id "
                 f"UNION ALL SELECT path FROM {lake.sql('files_scheduled_for_deletion')}",
             )

@@ -17,7 +17,7 @@ from quack.errors import PipelineError
 from quack.pipeline import runs
 from quack.pipeline.columns import Column
 from quack.pipeline.context import Context
-from quack.pipeline.files import FileWriter
+from quack.pipeline.files import FilePlan, FileWriter
 from quack.pipeline.job import Ingest, LakePlace, Tier
 from quack.pipeline.lake import WrittenFile
 from quack.pipeline.rules import CORRUPT, PROBLEMS, spark_name
@@ -137,14 +137,8 @@ def write_frame(
         frame = frame.repartition(*(spark_name(one) for one in partition_by))
     if order:
         frame = frame.sortWithinPartitions(*(spark_name(one) for one in order))
-    task = _WriteTask(
-        context.job.lake,
-        tuple(columns),
-        tuple(partition_by),
-        folder,
-        run.run_id,
-        step.target_file_bytes,
-    )
+    plan = FilePlan(folder, run.run_id, tuple(columns), tuple(partition_by), step.target_file_bytes)
+    task = _WriteTask(context.job.lake, plan)
     answers = _answers(context, frame, task, f"{what}: cannot write its files")
     files = [WrittenFile.from_json(one) for answer in answers for one in answer["files"]]
     return Written(
@@ -181,22 +175,11 @@ class _WriteTask:
     """Writes the rows of one Spark partition; gives one row of JSON back."""
 
     place: LakePlace
-    columns: tuple[Column, ...]
-    partition_by: tuple[str, ...]
-    folder: str
-    run_id: str
-    target_file_bytes: int
+    plan: FilePlan
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = self.place.store()
-        good = FileWriter(
-            store,
-            self.folder,
-            self.run_id,
-            self.columns,
-            self.partition_by,
-            self.target_file_bytes,
-        )
+        good = FileWriter(store, self.plan)
         bad = _BadRows()
         good_rows = summed = 0
         for batch in batches:
@@ -207,7 +190,7 @@ class _WriteTask:
             good_rows += rows.num_rows
             good.write(rows)
             bad.keep(others)
-        rejected = bad.write(store, f"{runs.REJECTED}{self.folder}{self.run_id}")
+        rejected = bad.write(store, f"{runs.REJECTED}{self.plan.folder}{self.plan.run_folder}")
         files = [file.to_json() for file in good.close()]
         yield _answer(
             good_rows=good_rows, files=files, rejected=rejected, summed=summed, **bad.counts()
