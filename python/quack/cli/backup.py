@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pathlib
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quack.cli.failures import failure_as_json
 from quack.cli.options import AsJson, CaFile, Config, Timeout, TokenFile, Url
-from quack.errors import ClusterError, StorageError, code_of
+from quack.errors import ClusterError, StorageError
 
 if TYPE_CHECKING:
     from quack.backup.manifest import Manifest
 
 app = typer.Typer(help="Consistent copies of a cluster's state.", no_args_is_help=True)
 
+_FAILURES = (StorageError, ClusterError)
 _Location = Annotated[str, typer.Argument(help="A folder, or s3://bucket/prefix.")]
 
 
@@ -34,22 +34,6 @@ class _Progress:
         if percent != self._last:
             print(f"{self._verb}: {percent} % of {total} bytes", file=sys.stderr)
         self._last = percent
-
-
-@contextlib.contextmanager
-def _failure_as_json(as_json: bool, location: str) -> Iterator[None]:
-    """With --json a failure is a document too; exit code 1 either way."""
-    try:
-        yield
-    except (StorageError, ClusterError) as error:
-        if not as_json:
-            raise
-        typer.echo(
-            json.dumps(
-                {"ok": False, "location": location, "code": code_of(error), "error": str(error)}
-            )
-        )
-        raise typer.Exit(1) from error
 
 
 def _document(location: str, manifest: Manifest) -> dict[str, Any]:
@@ -87,7 +71,7 @@ def create(
     from quack.storage import open_store
 
     target = Target.from_options(config, url, ca_file, token_file)
-    with _failure_as_json(as_json, to):
+    with failure_as_json(as_json, *_FAILURES, location=to):
         store = open_store(to)
         with target.open(timeout_s=timeout) as session:
             manifest = create_backup(session, store, progress=_Progress("backup"))
@@ -104,7 +88,7 @@ def verify(location: _Location, as_json: AsJson = False) -> None:
     from quack.backup.verify import verify_backup
     from quack.storage import open_store
 
-    with _failure_as_json(as_json, location):
+    with failure_as_json(as_json, *_FAILURES, location=location):
         manifest = verify_backup(open_store(location), progress=_Progress("verify"))
     words = f"backup {manifest.backup_id} of index {manifest.index} is whole and undamaged"
     _tell(as_json, words, _document(location, manifest))
@@ -126,7 +110,7 @@ def restore(
     from quack.storage import open_store
 
     loaded = load_config(config)
-    with _failure_as_json(as_json, location):
+    with failure_as_json(as_json, *_FAILURES, location=location):
         manifest = restore_backup(open_store(location), loaded, progress=_Progress("restore"))
     words = (
         f"{loaded.data_dir} holds index {manifest.index} of cluster '{manifest.cluster_id}'; "

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from quack.cli.failures import failure_as_json
 from quack.cli.options import AsJson, CaFile, Config, Timeout, TokenFile, Url
-from quack.errors import ClusterError, ConfigError, code_of
+from quack.errors import ClusterError, ConfigError
 
 app = typer.Typer(help="Leadership and members of a running cluster.", no_args_is_help=True)
 leader_app = typer.Typer(help="Who leads.", no_args_is_help=True)
@@ -41,21 +41,8 @@ def _operations(
     return MemberOperations(target, timeout, lambda words: print(words, file=sys.stderr))
 
 
-@contextlib.contextmanager
-def _failure_as_json(as_json: bool, **about: str) -> Iterator[None]:
-    """With --json a failure of the cluster is a document too; exit code 1 either way."""
-    try:
-        yield
-    except ClusterError as error:
-        if not as_json:
-            raise
-        document = {"ok": False, **about, "code": code_of(error), "error": str(error)}
-        typer.echo(json.dumps(document))
-        raise typer.Exit(1) from error
-
-
 def _run(as_json: bool, node_id: str, action: Callable[[], str]) -> None:
-    with _failure_as_json(as_json, node_id=node_id):
+    with failure_as_json(as_json, ClusterError, node_id=node_id):
         words = action()
     typer.echo(json.dumps({"ok": True, "node_id": node_id, "result": words}) if as_json else words)
 
@@ -69,7 +56,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Ask every node how it is and what it sends or gets. Exit code 1 unless all are in service."""
-    with _failure_as_json(as_json):
+    with failure_as_json(as_json, ClusterError):
         nodes = _operations(config, url, ca_file, token_file, 30).status()
     is_ok = all(node["answers"] and not node["status"]["degraded"] for node in nodes)
     if as_json:
@@ -116,7 +103,7 @@ def stepdown(
     if group != "root":
         raise ConfigError([f"--group {group}: there is no such group; this cluster has: root"])
     operations = _operations(config, url, ca_file, token_file, 30)
-    with _failure_as_json(as_json):
+    with failure_as_json(as_json, ClusterError):
         answer = operations.step_down(preferred)
     typer.echo(json.dumps({"ok": True, **answer}) if as_json else answer["result"])
 
@@ -131,7 +118,7 @@ def rebalance(
 ) -> None:
     """Spread the leaders of the groups over the nodes now, and say which have moved."""
     operations = _operations(config, url, ca_file, token_file, 30)
-    with _failure_as_json(as_json):
+    with failure_as_json(as_json, ClusterError):
         words = operations.rebalance()
     typer.echo(json.dumps({"ok": True, "result": words}) if as_json else words)
 

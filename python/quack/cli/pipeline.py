@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quack.cli.failures import failure_as_json
 from quack.cli.options import AsJson, CaFile, Config, TokenFile, Url
-from quack.errors import ClusterError, ConfigError, PipelineError, SparkError, StorageError, code_of
+from quack.errors import ClusterError, ConfigError, PipelineError, SparkError, StorageError
 
 if TYPE_CHECKING:
     from quack.pipeline.runner import Progress, Summary
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Ingest, tier, compact, expire and verify.", no_args_is_help=True)
 
+_FAILURES = (PipelineError, StorageError, SparkError, ClusterError)
 _Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="NAME=VALUE for ${NAME} in the job file; may come several times."),
@@ -111,18 +113,10 @@ def run(
 
     loaded = load_job(job, _variables(variables))
     cluster = _cluster(config, url, ca_file, token_file)
-    try:
-        with _progress() as progress:
-            summary = run_job(
-                loaded, cluster=cluster, master=master, dry_run=dry_run, progress=progress
-            )
-    except (PipelineError, StorageError, SparkError, ClusterError) as error:
-        if not as_json:
-            raise
-        document = {"ok": False, "job_id": loaded.job_id, "code": code_of(error)}
-        document["code"] = document["code"] or getattr(error, "code", None)
-        typer.echo(json.dumps({**document, "error": str(error)}))
-        raise typer.Exit(1) from error
+    with failure_as_json(as_json, *_FAILURES, job_id=loaded.job_id), _progress() as progress:
+        summary = run_job(
+            loaded, cluster=cluster, master=master, dry_run=dry_run, progress=progress
+        )
     if as_json:
         typer.echo(json.dumps(summary.as_dict()))
     else:
