@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 
 ROOT = pathlib.Path(__file__).parents[2]
 WAIT_S = 180
@@ -58,3 +59,24 @@ class Driver:
         said = word in self.text().split()
         assert said or self.process.poll() is None, self.text()[-3000:]
         return said
+
+
+@contextlib.contextmanager
+def streaming(
+    folder: pathlib.Path, given: dict[str, object], committed: Callable[[], object]
+) -> Iterator[None]:
+    """Run a driver that has committed a batch since its start, or ended; kill it in the end.
+
+    `committed` tells what the sink holds.
+    """
+    before = committed()
+    driver = Driver(folder, given)
+    try:
+        wait_for("the stream starts", lambda: driver.has_said("started"))
+        wait_for(
+            "a batch is committed",
+            lambda: driver.process.poll() is not None or committed() != before,
+        )
+        yield
+    finally:
+        driver.kill()

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 
 import pytest
-from killing import Driver, wait_for
+from killing import streaming, wait_for
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
@@ -287,22 +287,10 @@ def test_kills_of_drivers_and_nodes(
     dice = random.Random(seed)
     with changing(spark_cluster, source, seed):
         for kill in range(KILLS):
-            before = sql(f"SELECT count(*) FROM {sink}")
-            driver = Driver(folder, given)
-            try:
-                wait_for("the stream starts", lambda driver=driver: driver.has_said("started"))
-                wait_for(
-                    "a batch is committed",
-                    lambda driver=driver, before=before: (
-                        driver.process.poll() is not None
-                        or sql(f"SELECT count(*) FROM {sink}") != before
-                    ),
-                )
-                victim = spark_cluster.nodes[kill % len(spark_cluster.nodes)]
+            victim = spark_cluster.nodes[kill % len(spark_cluster.nodes)]
+            with streaming(folder, given, lambda: sql(f"SELECT count(*) FROM {sink}")):
                 victim.kill()
                 time.sleep(dice.uniform(0, 1))
-            finally:
-                driver.kill()
             victim.start()
             spark_cluster.wait_leader()
     run(spark, options, source, sink, checkpoint, **parts)

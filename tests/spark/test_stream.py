@@ -9,7 +9,7 @@ import time
 
 import pyarrow as pa
 import pytest
-from killing import Driver, wait_for
+from killing import streaming
 from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 
@@ -170,20 +170,8 @@ def test_a_stream_whose_driver_dies_again_and_again(spark, sql, options, table, 
     }
     dice = random.Random(os.environ.get("QUACK_SPARK_SEED", "1"))
     for _ in range(KILLS):
-        before = sql(f"SELECT count(*) FROM {table}")
-        driver = Driver(folder, given)
-        try:
-            wait_for("the stream starts", lambda driver=driver: driver.has_said("started"))
-            wait_for(
-                "a batch is committed",
-                lambda driver=driver, before=before: (
-                    driver.process.poll() is not None
-                    or sql(f"SELECT count(*) FROM {table}") != before
-                ),
-            )
+        with streaming(folder, given, lambda: sql(f"SELECT count(*) FROM {table}")):
             time.sleep(dice.uniform(0, 2))
-        finally:
-            driver.kill()
         (count, distinct) = sql(f"SELECT count(*), count(DISTINCT id) FROM {table}")[0]
         assert count == distinct
         assert count % 100 == 0
