@@ -127,6 +127,7 @@ bool GroupProposal::Step(const std::function<bool()> &interrupted) {
 		OnProposed(*event.proposed, now);
 	}
 	CheckInterrupt(interrupted, now);
+	CheckService();
 	CheckDisk(now);
 	if (!finished && now >= deadline) {
 		FinishAtDeadline();
@@ -189,6 +190,20 @@ void GroupProposal::CheckInterrupt(const std::function<bool()> &interrupted, Mon
 	if (now - interrupted_at >= INTERRUPT_GRACE) {
 		Finish(Status(ErrorCode::OutcomeUnknown, "the statement was interrupted while its transaction was underway"));
 	}
+}
+
+//! A node out of service applies nothing more: there is no reason to wait for it.
+void GroupProposal::CheckService() {
+	auto *engine = core.engine.load();
+	if (finished || engine == nullptr || !engine->IsDegraded()) {
+		return;
+	}
+	if (maybe_appended || in_flight) {
+		Finish(Status(ErrorCode::OutcomeUnknown, "this node went out of service while the transaction was underway; "
+		                                         "another node knows its outcome"));
+		return;
+	}
+	Finish(Status(ErrorCode::Degraded, "this node is out of service; nothing was proposed, use another node"));
 }
 
 //! Another node can do better than one whose disk hangs.

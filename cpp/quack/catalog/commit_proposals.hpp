@@ -94,6 +94,7 @@ private:
 	void Attempt(MonotonicNs now);
 	void OnProposed(const node::ProposeOutcome &proposed, MonotonicNs now);
 	void CheckInterrupt(const std::function<bool()> &interrupted, MonotonicNs now);
+	void CheckService();
 	void CheckDisk(MonotonicNs now);
 	void FinishAtDeadline();
 	void Finish(Status status);

@@ -539,7 +539,10 @@ ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, 
 	auto &state = SessionState::Get(*session.Connection().context);
 	// What the commit itself learned comes first: an eviction that came later says nothing about it.
 	auto commit = state.LastCommit();
-	if (commit && commit->request_id == request_id && !commit->status.IsOk()) {
+	auto failed = commit && commit->request_id == request_id && !commit->status.IsOk();
+	// Without an index it was stopped before its entry was in the log: who stopped it decides what to say.
+	auto was_stopped = failed && commit->status.Code() == ErrorCode::Cancelled && commit->index == 0;
+	if (failed && !was_stopped) {
 		auto coded = CodedError(commit->status);
 		if (commit->status.Code() == ErrorCode::OutcomeUnknown) {
 			coded.extra_info.emplace_back(EXTRA_INFO_TOKEN, catalog::RequestIdToString(request_id));
@@ -564,7 +567,7 @@ ErrorResponse ExplainFailure(Session &session, const QueryExecution &execution, 
 	if (!in_words.IsOk()) {
 		return CodedError(in_words);
 	}
-	if (error.Type() == duckdb::ExceptionType::INTERRUPT) {
+	if (was_stopped || error.Type() == duckdb::ExceptionType::INTERRUPT) {
 		auto deadline = execution.options.deadline;
 		if (deadline != 0 && SystemClock().Now() >= deadline) {
 			return CodedError(

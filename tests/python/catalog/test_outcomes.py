@@ -112,28 +112,50 @@ def test_a_request_older_than_the_window_is_never_told_as_not_committed(
     replica.close()
 
 
+class Waiting:
+    """An INSERT of one row on a thread of its own whose commit waits, because the replica applies nothing."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.errors: list[str] = []
+        replica.command("pause")
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+        while replica.command("waiting") != "1":
+            pass
+
+    def _run(self) -> None:
+        try:
+            self.replica.con.execute("INSERT INTO t VALUES (1)")
+        except duckdb.Error as error:
+            self.errors.append(str(error))
+
+    def error(self) -> str:
+        """How it ended; it must end soon."""
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+        return self.errors[0]
+
+
 def test_interrupt_while_waiting(replica: Replica) -> None:
     replica.con.execute("CREATE TABLE t(i INT)")
-    replica.command("pause")
-    errors: list[str] = []
-
-    def run() -> None:
-        try:
-            replica.con.execute("INSERT INTO t VALUES (1)")
-        except duckdb.Error as error:
-            errors.append(str(error))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    while replica.command("waiting") != "1":
-        pass
+    waiting = Waiting(replica)
     replica.con.interrupt()
-    thread.join(30)
-    assert not thread.is_alive()
-    assert "quack outcome_unknown" in errors[0]
+    assert "quack outcome_unknown" in waiting.error()
     replica.command("resume")
     replica.command("wait")
     assert replica.rows("FROM t") == [(1,)]
+
+
+def test_a_node_that_goes_out_of_service_tells_those_who_wait(replica: Replica) -> None:
+    """It applies nothing any more; who waits for their deadline could have asked another node long ago."""
+    replica.con.execute("CREATE TABLE t(i INT)")
+    command(replica.con, "timeout", "60000")
+    waiting = Waiting(replica)
+    replica.command("degrade", "this is a test")
+    error = waiting.error()
+    assert "quack outcome_unknown" in error
+    assert "went out of service while the transaction was underway" in error
 
 
 def test_linearizable_read_waits_for_what_is_committed(cluster: Cluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import threading
 import time
 
 import pytest
@@ -54,8 +56,6 @@ def test_session_reads_follow_to_another_node(trio):
 
 def test_conflicting_updates_are_retried(trio):
     """Autocommit updates of one row from all nodes meet; the server repeats them until each counted once."""
-    import threading
-
     sessions = [node.session() for node in trio]
     sessions[0].query("CREATE TABLE counter (id INTEGER PRIMARY KEY, n INTEGER)")
     sessions[0].query("INSERT INTO counter VALUES (1, 0)")
@@ -157,9 +157,33 @@ def test_no_quorum_is_said_and_heals(trio):
 def test_graceful_stop_hands_over(trio):
     """A node that stops on purpose hands leadership over; statements it was asked meanwhile fail as unavailable."""
     leader = wait_leader(trio)
-    session = leader.session()
-    session.query("CREATE TABLE handed (i INTEGER)")
+    watcher = leader.session()
+    watcher.query("CREATE TABLE handed (i INTEGER)")
+    errors: list[wire.QuackError] = []
+
+    def write(session: wire.Session) -> None:
+        try:
+            while True:
+                session.query("INSERT INTO handed FROM range(200000)")  # a long way into the log
+        except wire.QuackError as error:
+            errors.append(error)
+        except (OSError, http.client.HTTPException, wire.HttpError):
+            pass  # the node is gone
+        finally:
+            session.http.close()
+
+    writers = [threading.Thread(target=write, args=(leader.session(),)) for _ in range(4)]
+    for writer in writers:
+        writer.start()
+    wait_for(lambda: watcher.query("SELECT count(*) > 0 FROM handed") == [(True,)])
+    watcher.http.close()
     leader.stop()
+    for writer in writers:
+        writer.join()
+    # "cancelled" is for those who asked for it: nobody repeats such a statement elsewhere.
+    for error in errors:
+        lost = error.message == "Invalid connection id"
+        assert lost or error.code in ("unavailable", "outcome_unknown"), errors
     others = [node for node in trio if node is not leader]
     started = time.monotonic()
     wait_leader(others, 10)

@@ -416,6 +416,10 @@ std::string RunOnReplica(Replica &replica, const Arguments &arguments) {
 	if (command == "checksums") {
 		return Checksums(replica);
 	}
+	if (command == "degrade") {
+		replica.engine->LatchDegraded(At(arguments, 1));
+		return "ok";
+	}
 	if (command == "degraded") {
 		return replica.engine->GetStatus()[0].reason;
 	}
