@@ -195,10 +195,11 @@ void GroupProposal::CheckInterrupt(const std::function<bool()> &interrupted, Mon
 //! A node out of service applies nothing more: there is no reason to wait for it.
 void GroupProposal::CheckService() {
 	auto *engine = core.engine.load();
-	if (finished || engine == nullptr || !engine->IsDegraded()) {
+	// The engine answers what is in flight, and more exactly.
+	if (finished || in_flight || engine == nullptr || !engine->IsDegraded()) {
 		return;
 	}
-	if (maybe_appended || in_flight) {
+	if (maybe_appended) {
 		Finish(Status(ErrorCode::OutcomeUnknown, "this node went out of service while the transaction was underway; "
 		                                         "another node knows its outcome"));
 		return;
