@@ -11,6 +11,8 @@
 #include "duckdb/parser/parsed_data/alter_table_info.hpp"
 #include "duckdb/parser/parsed_data/create_index_info.hpp"
 #include "duckdb/parser/parsed_data/create_info.hpp"
+#include "duckdb/parser/parsed_data/create_macro_info.hpp"
+#include "duckdb/parser/parsed_data/create_view_info.hpp"
 #include "duckdb/parser/parsed_data/drop_info.hpp"
 #include "duckdb/parser/statement/alter_statement.hpp"
 #include "duckdb/parser/statement/create_statement.hpp"
@@ -65,6 +67,23 @@ void SetSearchPath(ApplySession &session, const Effect &effect) {
 	    duckdb::make_uniq<duckdb::CatalogSearchPath>(context, std::move(entries));
 }
 
+//! Views and macros go into the catalog as they are in the entry: they were bound where they were executed. Binding
+//! reads what they read, and files may be out of this node's reach, or gone when the log is replayed.
+bool CreatedUnbound(duckdb::ClientContext &context, duckdb::CreateInfo &info) {
+	auto &catalog = duckdb::Catalog::GetCatalog(context, duckdb::Identifier(CATALOG_NAME));
+	switch (info.type) {
+	case CatalogType::VIEW_ENTRY:
+		catalog.CreateView(context, info.Cast<duckdb::CreateViewInfo>());
+		return true;
+	case CatalogType::MACRO_ENTRY:
+	case CatalogType::TABLE_MACRO_ENTRY:
+		catalog.CreateFunction(context, info.Cast<duckdb::CreateMacroInfo>());
+		return true;
+	default:
+		return false;
+	}
+}
+
 void ApplyCreate(ApplySession &session, const Effect &effect) {
 	auto stream = StreamOver(effect.definition);
 	duckdb::BinaryDeserializer deserializer(stream);
@@ -82,6 +101,9 @@ void ApplyCreate(ApplySession &session, const Effect &effect) {
 	}
 	if (info->type == CatalogType::INDEX_ENTRY) {
 		MakeBindable(info->Cast<duckdb::CreateIndexInfo>());
+	}
+	if (CreatedUnbound(session.Context(), *info)) {
+		return;
 	}
 	auto statement = duckdb::make_uniq<duckdb::CreateStatement>();
 	statement->info = std::move(info);

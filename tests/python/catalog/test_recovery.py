@@ -75,6 +75,45 @@ def test_kill_and_replay(tmp_path: Path, checkpoint_at: int) -> None:
     replica.close()
 
 
+def test_views_and_macros_of_files_that_are_gone(tmp_path: Path) -> None:
+    """Replay does not read what they read: files may be gone by then, or on another machine."""
+    first, second = tmp_path / "first.parquet", tmp_path / "second.parquet"
+    for number, file in enumerate((first, second)):
+        duckdb.sql(f"SELECT {number} AS i, 'x' AS s").write_parquet(str(file))
+    log = str(tmp_path / "log")
+    replica = Replica(tmp_path / "n0.db", uuid.uuid4().hex, "n0", log)
+    for statement in (
+        "CREATE TABLE t (i INTEGER)",
+        f"CREATE VIEW v AS SELECT i, s FROM read_parquet('{first}')",
+        "COMMENT ON COLUMN v.s IS 'text'",
+        f"CREATE OR REPLACE VIEW v AS SELECT i FROM t UNION ALL SELECT i FROM read_parquet('{second}')",
+        f"CREATE VIEW old AS FROM read_parquet('{first}')",
+        "COMMENT ON COLUMN old.i IS 'number'",
+        "ALTER VIEW old RENAME TO older",
+        f"CREATE VIEW nothing AS FROM read_parquet('{first}')",
+        "DROP VIEW nothing",
+        f"CREATE MACRO among(low, high := 1 + 1) AS TABLE FROM read_parquet('{first}') WHERE i BETWEEN low AND high",
+        f"CREATE MACRO most(least INTEGER) AS (SELECT max(i + least) FROM read_parquet('{first}'))",
+        f"CREATE OR REPLACE MACRO most(least INTEGER) AS (SELECT max(i + least) FROM read_parquet('{second}'))",
+    ):
+        replica.con.execute(statement)
+    expected = replica.hashes()
+    replica.close()
+    first.unlink()
+
+    fresh = Replica(tmp_path / "fresh.db", uuid.uuid4().hex, "n1", log)
+    assert fresh.hashes() == expected
+    assert fresh.command("degraded") == ""
+    assert fresh.rows("FROM v") == [(1,)]
+    assert fresh.rows("SELECT most(5)") == [(6,)]
+    columns = "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = 'older'"
+    assert fresh.rows(columns) == [("i", "INTEGER"), ("s", "VARCHAR")]
+    for sql in ("FROM older", "FROM among(0)"):
+        with pytest.raises(duckdb.IOException, match="No files found"):
+            fresh.rows(sql)
+    fresh.close()
+
+
 def test_replica_that_starts_empty_replays_everything(tmp_path: Path) -> None:
     expected = run_and_kill(tmp_path, 20)
     fresh = Replica(tmp_path / "fresh.db", uuid.uuid4().hex, "n1", str(tmp_path / "log"))
