@@ -127,7 +127,7 @@ chaos-failovers: build ## Time from SIGKILL of the leader to the next accepted w
 
 spark-matrix: ROUNDS = 5
 spark-matrix: build ## Spark jobs against task retries, killed workers, drivers and leaders: ROUNDS=5 SEED=1
-	@QUACK_SPARK_ROUNDS=$(ROUNDS) QUACK_SPARK_SEED=$(or $(SEED),1) $(PY) -m pytest tests/spark/test_faults.py tests/spark/test_stream.py tests/spark/test_changes.py
+	@QUACK_SPARK_ROUNDS=$(ROUNDS) QUACK_SPARK_SEED=$(or $(SEED),1) $(PY) -m pytest tests/spark/test_faults.py tests/spark/test_stream.py tests/spark/test_changes.py tests/spark/test_pipeline_kills.py
 
 crash: LOOPS = 200
 crash: build ## End nodes at drawn changes of their files, lose what was not synced, kill whole clusters: LOOPS=200 SEED=…

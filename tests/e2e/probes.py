@@ -52,6 +52,24 @@ def query(
         session.close()
 
 
+def wait_equal(cluster: LocalCluster) -> None:
+    """Until all nodes are in service and hold the same."""
+
+    def in_service(node: LocalNode) -> bool:
+        # Of one that is not, another node answers everything but its status.
+        row = cluster.status(node) or {"node_id": ""}
+        return row["node_id"] == node.node_id and row["role"] in ("leader", "follower", "learner")
+
+    def hashes() -> bool:
+        if not all(in_service(node) for node in cluster.nodes):
+            return False
+        sql = "SELECT schema, object, type, rows, hash FROM quack_state_hash('cp') ORDER BY ALL"
+        found = [query(cluster, node, sql, consistency="linearizable") for node in cluster.nodes]
+        return found[0] is not None and all(rows == found[0] for rows in found)
+
+    wait_until(hashes, lambda: f"equal nodes\n{tails(cluster)}", timeout_s=120)
+
+
 def compare_changes(session: duckdb.DuckDBPyConnection, table: str) -> int:
     """How many different rows of a table are not what its change feed adds up to."""
     own = "change, commit_group, commit_index, commit_order, request_id"

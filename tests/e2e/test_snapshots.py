@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from probes import data_dir, query, tails, wait_until
+from probes import data_dir, query, tails, wait_equal, wait_until
 from quack.cluster.bootstrap import GeneratedNode, prepare_node
 from quack.cluster.local import LocalCluster, LocalNode
 
@@ -102,24 +102,6 @@ def wait_received(cluster: LocalCluster, node: LocalNode, share: float) -> dict[
         return None
 
     return wait_until(far_enough, lambda: f"{share} of an image\n{tails(cluster)}")
-
-
-def wait_equal(cluster: LocalCluster) -> None:
-    """Until all nodes are in service and hold the same."""
-
-    def in_service(node: LocalNode) -> bool:
-        # Of one that is not, another node answers everything but its status.
-        row = cluster.status(node) or {"node_id": ""}
-        return row["node_id"] == node.node_id and row["role"] in ("leader", "follower", "learner")
-
-    def hashes() -> bool:
-        if not all(in_service(node) for node in cluster.nodes):
-            return False
-        sql = "SELECT schema, object, type, rows, hash FROM quack_state_hash('cp') ORDER BY ALL"
-        found = [query(cluster, node, sql, consistency="linearizable") for node in cluster.nodes]
-        return found[0] is not None and all(rows == found[0] for rows in found)
-
-    wait_until(hashes, lambda: f"equal nodes\n{tails(cluster)}", timeout_s=120)
 
 
 def events(node: LocalNode, name: str) -> list[dict[str, Any]]:

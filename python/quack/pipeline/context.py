@@ -153,8 +153,7 @@ class Working:
         """
         self._context = context
         self._folder = folder
-        with context.session(f"begin step {name}") as session:
-            self.run = runs.begin(session, context.lake, context.job.job_id, name)
+        self.run = runs.begin(context.options, context.lake, context.job.job_id, name)
         for dead in self.run.dead:
             runs.sweep(context.store, folder, dead, set())
 

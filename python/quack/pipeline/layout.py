@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import duckdb
 
 from quack.errors import PipelineError
-from quack.spark.ledger import rows_of, transaction
-from quack.spark.options import quoted, text
+from quack.spark.commit import commit_once
+from quack.spark.ledger import rows_of
+from quack.spark.options import QuackOptions, quoted, text
 
-__all__ = ["Lake", "prepare"]
+__all__ = ["Lake", "check", "create", "exists"]
 
 VERSION = "1.0"
 
@@ -115,20 +116,28 @@ class Lake:
         return f"{self.location.rstrip('/')}/{path}"
 
 
-def prepare(session: duckdb.DuckDBPyConnection, lake: Lake) -> None:
-    """Make the schema and its tables where they are missing, in one transaction.
+def create(options: QuackOptions, lake: Lake) -> None:
+    """Make the schema and its tables in one transaction, unless another one has.
 
     Raises:
-        PipelineError: the schema describes a lake at another place, or of another version.
+        SparkError: the cluster fails.
 
     """
-    if not exists(session, lake):
+    commit_once(
+        options,
+        f"cannot prepare the lake in schema {lake.schema}",
+        lambda session: exists(session, lake),
+        lambda session: _create(session, lake),
+    )
 
-        def body() -> None:
-            if not exists(session, lake):
-                _create(session, lake)
 
-        transaction(session, body)
+def check(session: duckdb.DuckDBPyConnection, lake: Lake) -> None:
+    """Look whether the schema describes this lake.
+
+    Raises:
+        PipelineError: it describes a lake at another place, or of another version.
+
+    """
     rows = dict(
         rows_of(session, f"SELECT key, value FROM {lake.sql('metadata')} WHERE scope IS NULL")
     )

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from quack.errors import ConfigError
-from quack.pipeline import runs
+from quack.pipeline import layout, runs
 from quack.pipeline.compact import run_compact
 from quack.pipeline.context import Context, StepSummary
 from quack.pipeline.expire import run_expire
 from quack.pipeline.ingest import run_ingest
 from quack.pipeline.job import Compact, Expire, Ingest, Job, Tier, Verify
-from quack.pipeline.layout import Lake, exists, prepare
+from quack.pipeline.layout import Lake
 from quack.pipeline.tier import run_tier
 from quack.pipeline.verify import run_verify
 from quack.spark import check_environment, start_session
@@ -117,10 +117,16 @@ def _named(progress: Progress, name: str) -> Callable[[int, int], None]:
 
 def _prepare(context: Context) -> None:
     """Look whether storage and catalog take what the steps will write, before Spark starts."""
-    with context.session(f"prepare the lake in schema {context.lake.schema}") as session:
-        context.is_new = context.dry_run and not exists(session, context.lake)
-        if not context.is_new:
-            prepare(session, context.lake)
+    lake = context.lake
+    doing = f"look for the lake in schema {lake.schema}"
+    with context.session(doing) as session:
+        found = layout.exists(session, lake)
+    context.is_new = context.dry_run and not found
+    if not context.is_new:
+        if not found:
+            layout.create(context.options, lake)
+        with context.session(doing) as session:
+            layout.check(session, lake)
     if not context.dry_run:
         probe = f"{runs.REJECTED}probe-{uuid.uuid4().hex}"
         context.store.put(probe, b"")

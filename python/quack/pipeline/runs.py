@@ -13,7 +13,9 @@ import duckdb
 
 from quack.errors import PipelineError, StorageError
 from quack.pipeline.layout import Lake
-from quack.spark.ledger import rows_of, transaction
+from quack.spark.commit import commit_once
+from quack.spark.ledger import rows_of
+from quack.spark.options import QuackOptions
 from quack.storage import Store
 
 __all__ = ["REJECTED", "Committed", "Run", "begin", "committed", "end", "record", "sweep"]
@@ -82,19 +84,25 @@ def committed(
     return Committed(rows[0][1], json.loads(rows[0][2]))
 
 
-def begin(session: duckdb.DuckDBPyConnection, lake: Lake, job_id: str, step: str) -> Run:
-    """Note a run, and end every earlier run of the same step: it cannot commit any more."""
+def begin(options: QuackOptions, lake: Lake, job_id: str, step: str) -> Run:
+    """Note a run, and end every earlier run of the same step: it cannot commit any more.
+
+    Raises:
+        SparkError: the cluster fails.
+
+    """
     run_id = _new_run_id(job_id, step)
+    table = lake.sql("quack_run")
     dead: list[str] = []
 
-    def body() -> None:
-        table = lake.sql("quack_run")
-        dead[:] = [
-            row[0]
-            for row in rows_of(
-                session, f"SELECT run_id FROM {table} WHERE job_id = ? AND step = ?", job_id, step
-            )
-        ]
+    def is_noted(session: duckdb.DuckDBPyConnection) -> bool:
+        return bool(rows_of(session, f"SELECT 1 FROM {table} WHERE run_id = ?", run_id))
+
+    def body(session: duckdb.DuckDBPyConnection) -> None:
+        found = rows_of(
+            session, f"SELECT run_id FROM {table} WHERE job_id = ? AND step = ?", job_id, step
+        )
+        dead[:] = [row[0] for row in found]
         if dead:
             rows_of(
                 session,
@@ -106,7 +114,7 @@ def begin(session: duckdb.DuckDBPyConnection, lake: Lake, job_id: str, step: str
         else:
             rows_of(session, f"INSERT INTO {table} VALUES (?, ?, ?, now())", job_id, step, run_id)
 
-    transaction(session, body)
+    commit_once(options, f"cannot begin step {step} of job {job_id}", is_noted, body)
     return Run(job_id, step, run_id, tuple(dead))
 
 
