@@ -3,7 +3,8 @@
 # password-less sudo); otherwise names them in one message and fails.
 set -euo pipefail
 
-packages=(cmake ninja-build g++ ccache lld libasio-dev libnghttp2-dev libssl-dev doctest-dev iproute2 iptables faketime default-jre-headless)
+packages=(cmake ninja-build g++ ccache lld libasio-dev libnghttp2-dev libssl-dev doctest-dev iproute2 iptables faketime default-jre-headless
+	postgresql libpostgresql-jdbc-java)
 missing=()
 for package in "${packages[@]}"; do
 	dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")

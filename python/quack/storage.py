@@ -29,6 +29,11 @@ def check_location(location: str) -> str:
     """
     if not location.strip():
         raise ValueError("is empty; expected a path or s3://bucket/prefix")
+    if location.startswith(("s3a://", "s3n://")):
+        raise ValueError(
+            f"'{location}': these are names of Hadoop's clients and not used here; "
+            "write it as s3://bucket/prefix"
+        )
     if "://" in location and _S3_FORM.fullmatch(location) is None:
         raise ValueError(f"'{location}': expected a path or s3://bucket/prefix")
     return location

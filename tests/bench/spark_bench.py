@@ -2,10 +2,10 @@
 
 Three voters run over mTLS; Spark is `local[2]`; rows are (long, double, string). Each round
 measures all of them, and the medians are compared: aim is a read within twice that of Parquet and
-an append ahead of JDBC. JDBC goes to a PostgreSQL 15 that is started for it, with Spark's own
-source and its defaults: `apt-get install postgresql-15 libpostgresql-jdbc-java`; without these it
+an append ahead of JDBC. JDBC goes to a PostgreSQL that is started for it, with Spark's own
+source and its defaults: `apt-get install postgresql libpostgresql-jdbc-java`; without these it
 is left out and the result says so. The last line is one JSON object; the exit code is 0 when the
-aims that were measured are reached. Run it with PYTHONPATH=python.
+aims that were measured are reached. Run it with PYTHONPATH=python:tests/e2e.
 """
 
 from __future__ import annotations
@@ -13,58 +13,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import pathlib
-import shutil
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import quack.spark
+from postgres_server import DRIVER, JAR, Postgres, postgres, programs
 from quack.cluster.local import LocalCluster
 
 READ_RATIO_MAX = 2.0
-JAR = pathlib.Path("/usr/share/java/postgresql.jar")
-DRIVER = {"driver": "org.postgresql.Driver"}
-POSTGRES = pathlib.Path("/usr/lib/postgresql/15/bin")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextlib.contextmanager
-def postgres(folder: pathlib.Path) -> Iterator[str | None]:
-    """A fresh PostgreSQL; gives its JDBC url, None when it or the driver is not installed."""
-    if not JAR.exists() or not (POSTGRES / "initdb").exists():
-        yield None
-        return
-    data, port = folder / "pg", free_port()
-    data.mkdir(parents=True)
-    as_user = []
-    if os.getuid() == 0:  # PostgreSQL refuses root
-        folder.chmod(0o711)
-        folder.parent.chmod(0o711)
-        shutil.chown(data, "postgres")
-        as_user = ["runuser", "-u", "postgres", "--"]
-    settings = f"-p {port} -k {data} -c listen_addresses=127.0.0.1"
-    control = [*as_user, str(POSTGRES / "pg_ctl"), "-D", str(data), "-w", "-l", str(data / "log")]
-    subprocess.run(
-        [*as_user, str(POSTGRES / "initdb"), "-D", str(data), "-U", "bench", "-A", "trust"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    subprocess.run([*control, "-o", settings, "start"], check=True, stdout=subprocess.DEVNULL)
-    try:
-        yield f"jdbc:postgresql://127.0.0.1:{port}/postgres?user=bench"
-    finally:
-        subprocess.run([*control, "-m", "fast", "stop"], check=True, stdout=subprocess.DEVNULL)
 
 
 def seconds(action: Callable[[], object]) -> float:
@@ -80,16 +40,14 @@ def main() -> int:
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="quack-bench-") as name:
         folder = pathlib.Path(name)
-        with (
-            LocalCluster.create(folder / "cluster", 3) as cluster,
-            postgres(folder / "postgres") as jdbc,
-        ):
+        served = postgres() if programs() else contextlib.nullcontext()
+        with LocalCluster.create(folder / "cluster", 3) as cluster, served as jdbc:
             cluster.start()
             return report(measure(cluster, folder, jdbc, given.rows, given.rounds), given.rows)
 
 
 def measure(
-    cluster: LocalCluster, folder: pathlib.Path, jdbc: str | None, rows: int, rounds: int
+    cluster: LocalCluster, folder: pathlib.Path, jdbc: Postgres | None, rows: int, rounds: int
 ) -> dict[str, list[float]]:
     settings = {"spark__ui__enabled": "false"}
     if jdbc:
@@ -125,11 +83,12 @@ def measure(
             "quack_read": lambda number=number: look(of_quack(number)),
         }
         if jdbc:
-            actions["jdbc_append"] = lambda table=table: frame.write.jdbc(
-                jdbc, table, properties=DRIVER
+            given = {"driver": DRIVER, "user": jdbc.user, "password": jdbc.password}
+            actions["jdbc_append"] = lambda table=table, given=given: frame.write.jdbc(
+                jdbc.url, table, properties=given
             )
-            actions["jdbc_read"] = lambda table=table: look(
-                spark.read.jdbc(jdbc, table, properties=DRIVER)
+            actions["jdbc_read"] = lambda table=table, given=given: look(
+                spark.read.jdbc(jdbc.url, table, properties=given)
             )
         for name, action in actions.items():
             took = seconds(action)
@@ -153,7 +112,7 @@ def report(taken: dict[str, list[float]], rows: int) -> int:
         result["read_to_jdbc"] = round(median["quack_read"] / median["jdbc_read"], 2)
         reached = reached and append < 1
     else:
-        result["jdbc"] = f"left out: {JAR} or {POSTGRES} is not there"
+        result["jdbc"] = "left out: PostgreSQL or its JDBC driver is not installed"
     result["reached"] = reached
     print(json.dumps(result))
     return 0 if reached else 1

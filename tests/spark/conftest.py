@@ -12,6 +12,7 @@ import duckdb
 import pytest
 from pipeline_jobs import Pipeline
 
+import postgres_server
 from quack.cluster.local import LocalCluster
 from quack.pipeline import Cluster
 
@@ -38,6 +39,7 @@ def spark():
         session = quack.spark.start_session(
             "local[2,3]",
             spark__ui__enabled="false",
+            spark__jars=str(postgres_server.JAR),
             spark__sql__shuffle__partitions="2",
             spark__sql__session__timeZone="Europe/Berlin",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["partition_columns", "require_same", "run_ingest", "target_columns"]
 
+_NO_DRIVER = re.compile(r"ClassNotFoundException|No suitable driver")
+
 
 def run_ingest(context: Context, name: str, step: Ingest) -> StepSummary:
     """Read, check, write, and commit.
@@ -35,7 +38,16 @@ def run_ingest(context: Context, name: str, step: Ingest) -> StepSummary:
 
     """
     what = f"step {name}"
-    frame = _checked_source(context.start_spark(), step, what)
+    secrets = _secret_options(step.source, what)
+    try:
+        return _run(context, name, step, secrets)
+    except PipelineError as error:
+        raise _without(secrets, error) from None
+
+
+def _run(context: Context, name: str, step: Ingest, secrets: dict[str, str]) -> StepSummary:
+    what = f"step {name}"
+    frame = _checked_source(context.start_spark(), step, secrets, what)
     table = context.table(step.table, what)
     columns = target_columns(_data_of(frame), step.table, table, step.rules.not_null)
     partition_by = partition_columns(step.table, table, columns, step.partition_by)
@@ -75,11 +87,43 @@ def _data_of(frame: DataFrame) -> DataFrame:
     return frame.drop(CORRUPT)
 
 
-def _checked_source(spark: SparkSession, step: Ingest, what: str) -> DataFrame:
+def _secret_options(source: Source, what: str) -> dict[str, str]:
+    """Return the options whose values are not in the job."""
+    found = {}
+    for option, variable in source.options_env.items():
+        secret = os.environ.get(variable)
+        if not secret:
+            raise PipelineError(
+                f"{what}: source.options_env.{option}: the environment variable {variable} is "
+                "not set; export it before the job runs"
+            )
+        found[option] = secret
+    for option, file in source.options_file.items():
+        try:
+            found[option] = file.read_text().rstrip("\r\n")
+        except (OSError, UnicodeError) as error:
+            words = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+            raise PipelineError(
+                f"{what}: source.options_file.{option}: {file} cannot be read: {words}"
+            ) from None
+    return found
+
+
+def _without(secrets: dict[str, str], error: PipelineError) -> PipelineError:
+    """Return the error without values of options that a driver quoted."""
+    words = str(error)
+    for secret in filter(None, secrets.values()):
+        words = words.replace(secret, "***")
+    return PipelineError(words, error.code)
+
+
+def _checked_source(
+    spark: SparkSession, step: Ingest, secrets: dict[str, str], what: str
+) -> DataFrame:
     """Return the selected rows; of files with texts also column `CORRUPT`."""
     source = step.source
     try:
-        frame = _read(spark, source, what)
+        frame = _read(spark, source, secrets)
         _compare(frame, source, what)
         if step.where is not None:
             frame = frame.where(step.where)
@@ -90,22 +134,23 @@ def _checked_source(spark: SparkSession, step: Ingest, what: str) -> DataFrame:
     except PipelineError:
         raise
     except Exception as error:
-        raise explained(f"{what}: cannot read the source", error) from None
+        failure = explained(f"{what}: cannot read the source", error)
+        if source.format == "jdbc" and _NO_DRIVER.search(str(failure)):
+            raise PipelineError(
+                f"{failure}; Spark has no JDBC driver for it: name its jar in the job, spark: "
+                "{spark.jars: /path/to/driver.jar} (or start the session that is used with it), "
+                "and its class in source.options.driver"
+            ) from None
+        raise failure from None
     return frame
 
 
-def _read(spark: SparkSession, source: Source, what: str) -> DataFrame:
+def _read(spark: SparkSession, source: Source, secrets: dict[str, str]) -> DataFrame:
     reader = spark.read.format(source.format)
-    for option, value in source.options.items():
-        reader = reader.option(option, value)
-    for option, variable in source.options_env.items():
-        secret = os.environ.get(variable)
-        if not secret:
-            raise PipelineError(
-                f"{what}: source.options_env.{option}: the environment variable {variable} is "
-                "not set; export it before the job runs"
-            )
-        reader = reader.option(option, secret)
+    if source.format == "jdbc":
+        # A time without zone stays one; Spark would take it for a time of this machine's zone.
+        reader = reader.option("preferTimestampNTZ", "true")
+    reader = reader.options(**source.options).options(**secrets)
     if source.format in ("csv", "json"):
         wanted = ", ".join(f"`{name}` {kind}" for name, kind in (source.columns or {}).items())
         reader = reader.schema(f"{wanted}, `{CORRUPT}` string")

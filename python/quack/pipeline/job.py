@@ -41,6 +41,10 @@ __all__ = [
 ]
 
 _SECRET = re.compile(r"password|passwd|secret|token|credential|access.?key", re.IGNORECASE)
+#: A secret within a value: ``...?password=x``, ``//user:x@host``, ``thin:user/x@host``.
+_SECRET_WITHIN = re.compile(
+    rf"(?:{_SECRET.pattern})\w*\s*=|//[^/@\s]*:[^/@\s]+@|thin:[^/@\s]+/[^@\s]+@", re.IGNORECASE
+)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _DEFAULT_FILE_BYTES = 128 * 1024 * 1024
 
@@ -131,18 +135,24 @@ class Source(_Strict):
     path: str | list[str] | None = None
     options: dict[str, str | int | float | bool] = Field(default_factory=dict)
     #: Name of an option -> environment variable that holds it, for what is secret.
-    options_env: dict[str, str] = Field(default_factory=dict)
+    options_env: dict[str, Name] = Field(default_factory=dict)
+    #: Name of an option -> file that holds it, for what is secret.
+    options_file: dict[str, pathlib.Path] = Field(default_factory=dict)
     #: Name -> Spark type of every column that must come. Needed for csv and json.
     columns: dict[str, str] | None = None
 
     @field_validator("options")
     @classmethod
     def _no_secrets(cls, value: dict[str, Any]) -> dict[str, Any]:
-        secret = sorted(name for name in value if _SECRET.search(name))
+        secret = sorted(
+            name
+            for name, one in value.items()
+            if _SECRET.search(name) or (isinstance(one, str) and _SECRET_WITHIN.search(one))
+        )
         if secret:
             raise ValueError(
                 f"{', '.join(secret)}: secrets are not for job files; name an environment "
-                "variable for it in options_env"
+                "variable for it in options_env, or a file in options_file"
             )
         return value
 
@@ -356,6 +366,15 @@ def _place(base: pathlib.Path, path: str) -> str:
     return path if "://" in path else os.path.normpath(base / path)
 
 
+def _absolute_source(source: Source, base: pathlib.Path) -> Source:
+    changed: dict[str, Any] = {
+        "options_file": {name: base / file for name, file in source.options_file.items()}
+    }
+    if source.format != "table" and source.path:
+        changed["path"] = [_place(base, path) for path in source.paths()]
+    return source.model_copy(update=changed)
+
+
 def _absolute(job: Job, base: pathlib.Path) -> Job:
     lake = job.lake.model_copy(update={"location": _place(base, job.lake.location)})
     cluster = job.cluster
@@ -365,9 +384,7 @@ def _absolute(job: Job, base: pathlib.Path) -> Job:
         cluster = cluster.model_copy(update=changed)
     steps: list[Any] = []
     for step in job.steps:
-        if isinstance(step, Ingest) and step.source.format != "table" and step.source.path:
-            paths = [_place(base, path) for path in step.source.paths()]
-            source = step.source.model_copy(update={"path": paths})
-            step = step.model_copy(update={"source": source})
+        if isinstance(step, Ingest):
+            step = step.model_copy(update={"source": _absolute_source(step.source, base)})
         steps.append(step)
     return job.model_copy(update={"lake": lake, "cluster": cluster, "steps": steps})

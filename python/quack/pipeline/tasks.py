@@ -19,21 +19,36 @@ __all__ = ["collect", "run_each", "watched"]
 
 #: An error of ours inside the text of Spark's: the name of the class, the words.
 _OURS = re.compile(r"quack\.errors\.\w+: (?P<words>.+?)(?:\n\s*\n|\n\s+at |\n\tat |\Z)", re.DOTALL)
+#: What Py4J says before the text of an error in Java.
+_CALL = re.compile(r"\AAn error occurred while calling \S+\n: ")
+_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+_LINE_MAX = 1000
 _POLL_S = 0.2
 
 #: Called with the finished and all tasks of the running step.
 Watcher = Callable[[int, int], None]
 
 
+def _told(error: BaseException) -> str:
+    """Return the first line of an error of Spark's, and that of its root cause."""
+    words = _first_line(_CALL.sub("", str(error))) or type(error).__name__
+    root = error
+    while getattr(root, "_cause", None) is not None:  # how PySpark keeps causes in Java
+        root = root._cause  # type: ignore[attr-defined]
+    causes = [_first_line(str(root))] if root is not error else _CAUSE.findall(str(error))
+    if causes and causes[-1][:_LINE_MAX] not in words:
+        words = f"{words}: {causes[-1][:_LINE_MAX]}"
+    return words
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:_LINE_MAX]
+
+
 def explained(doing: str, error: BaseException) -> PipelineError:
     """Return the error of a Spark job for the user: without the stack of the workers."""
-    words = str(error)
-    found = _OURS.findall(words)
-    if found:
-        words = found[-1].strip()
-    else:
-        lines = [line.strip() for line in words.splitlines() if line.strip()]
-        words = lines[0][:1000] if lines else type(error).__name__
+    found = _OURS.findall(str(error))
+    words = found[-1].strip() if found else _told(error)
     failure = PipelineError(f"{doing}: {words}")
     failure.code = code_of(failure)
     return failure
