@@ -243,6 +243,7 @@ def test_job_files_are_checked_in_full(tmp_path):
     file.write_text(
         """job_id: ${month}
 lake: {location: "ftp://x"}
+spark: {spark.hadoop.fs.s3a.secret.key: hidden, spark.hadoop.fs.s3a.aws.credentials.provider: x.Y}
 colour: red
 steps:
   - kind: ingest
@@ -259,10 +260,11 @@ steps:
         "job.yaml:1: job_id: variable month has no value; give --set month=...",
         "variable year is not used",
         "job.yaml:2: lake.location: Value error, 'ftp://x': expected a path or s3://bucket/prefix",
-        "job.yaml:3: colour: unknown key",
+        "job.yaml:3: spark: Value error, spark.hadoop.fs.s3a.secret.key: secrets are not for job files",
+        "job.yaml:4: colour: unknown key",
         "is reserved",
         "secrets are not for job files",
-        "job.yaml:8: steps.1: ",
+        "job.yaml:9: steps.1: ",
     ):
         assert words in text, words
 

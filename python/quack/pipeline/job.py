@@ -45,6 +45,9 @@ _SECRET = re.compile(r"password|passwd|secret|token|credential|access.?key", re.
 _SECRET_WITHIN = re.compile(
     rf"(?:{_SECRET.pattern})\w*\s*=|//[^/@\s]*:[^/@\s]+@|thin:[^/@\s]+/[^@\s]+@", re.IGNORECASE
 )
+_SECRET_SETTING = re.compile(
+    r"password|secret|token(?!file)|(?:access|account).?key", re.IGNORECASE
+)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _DEFAULT_FILE_BYTES = 128 * 1024 * 1024
 
@@ -284,6 +287,17 @@ class Job(_Strict):
     #: Settings of the Spark session, when the pipeline starts it.
     spark: dict[str, str | int | bool] = Field(default_factory=dict)
     steps: list[Step] = Field(min_length=1)
+
+    @field_validator("spark")
+    @classmethod
+    def _no_secrets(cls, value: dict[str, Any]) -> dict[str, Any]:
+        secret = sorted(name for name in value if _SECRET_SETTING.search(name))
+        if secret:
+            raise ValueError(
+                f"{', '.join(secret)}: secrets are not for job files, and Spark shows its settings "
+                "in the arguments of its process; put them into Spark's spark-defaults.conf"
+            )
+        return value
 
     @model_validator(mode="after")
     def _names_differ(self) -> Job:
