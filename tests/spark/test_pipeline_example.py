@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-EXAMPLE = pathlib.Path(__file__).parents[2] / "python" / "examples" / "flights.py"
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "flights.py"
 
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

@@ -223,6 +223,34 @@ def test_rows_are_split_and_complete(spark, sql, options, table, tmp_path):
     assert max(days[0]) < min(days[1])
 
 
+def test_a_sharded_table_is_split_by_its_shards(spark, sql, options, table):
+    sql("SELECT quack_multiraft_sql_set_enabled(true)")
+    sql(
+        f'CREATE TABLE {table} ("Tenant" VARCHAR, region INTEGER, n BIGINT)'
+        " WITH (quack_shard_key = 'Tenant,region', quack_initial_groups = 3)"
+    )
+    sql(f"INSERT INTO {table} SELECT 'tenant ' || range % 40, range % 3, range FROM range(5000)")
+
+    def parts(**more: str) -> list[set[int]]:
+        read = load(spark, options, table=table, columns="n", **more)
+        found = read.rdd.mapPartitions(lambda rows: [[row.n for row in rows]]).collect()
+        assert sum(len(part) for part in found) == 5000
+        return [set(part) for part in found]
+
+    def expected(groups: int) -> list[set[int]]:
+        slot = f'quack_slot("Tenant", region) % {groups}'
+        rows = sql(f"SELECT list(n) FROM {table} GROUP BY {slot} ORDER BY {slot}")
+        return [set(part) for (part,) in rows]
+
+    assert parts() == expected(3)
+    sql(f"ALTER TABLE {table} SET GROUPS 5")
+    assert parts() == expected(5)
+    assert len(parts(num_partitions="2")) == 2
+    sql(f"ALTER TABLE {table} SET GROUP DEFAULT")
+    assert len(parts()) == 4
+    sql("SELECT quack_multiraft_sql_set_enabled(false)")
+
+
 def test_queries_columns_and_given_schemas(spark, sql, options, table):
     sql(f"CREATE TABLE {table} (a INTEGER, b VARCHAR, c DOUBLE)")
     sql(f"INSERT INTO {table} VALUES (1, 'x', 0.5), (2, 'y', 1.5)")

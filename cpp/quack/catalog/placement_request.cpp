@@ -67,7 +67,42 @@ std::vector<std::string> SplitShardKey(const std::string &text) {
 	return columns;
 }
 
-//! Equal values of these types have equal bytes, so they fall into one slot.
+//! As the definition writes it.
+std::string ShardColumn(const std::string &table, const duckdb::ColumnList &columns, const std::string &name) {
+	if (!columns.ColumnExists(duckdb::Identifier(name))) {
+		std::string known;
+		for (auto &column : columns.Logical()) {
+			known += (known.empty() ? "" : ", ") + column.Name().GetIdentifierName();
+		}
+		throw BinderException("%s: table \"%s\" has no column \"%s\"; its columns are: %s", OPTION_SHARD_KEY, table,
+		                      name, known);
+	}
+	auto &column = columns.GetColumn(duckdb::Identifier(name));
+	if (column.Generated()) {
+		throw BinderException("%s: column \"%s\" of table \"%s\" is generated; only stored columns can be hashed",
+		                      OPTION_SHARD_KEY, name, table);
+	}
+	if (!MayBeShardKey(column.Type())) {
+		throw BinderException("%s: column \"%s\" of table \"%s\" has type %s, whose equal values can differ in their "
+		                      "bytes; use a column of %s",
+		                      OPTION_SHARD_KEY, name, table, column.Type().ToString(), SHARD_KEY_TYPES);
+	}
+	return column.Name().GetIdentifierName();
+}
+
+std::vector<std::string> UniqueColumns(const duckdb::UniqueConstraint &unique, const duckdb::ColumnList &columns) {
+	std::vector<std::string> names;
+	for (auto &index : unique.GetLogicalIndexes(columns)) {
+		names.push_back(columns.GetColumn(index).Name().GetIdentifierName());
+	}
+	return names;
+}
+
+} // namespace
+
+const char *const SHARD_KEY_TYPES = "an integer, decimal, string without collation, blob, uuid, date, time, timestamp, "
+                                    "boolean or enum type";
+
 bool MayBeShardKey(const duckdb::LogicalType &type) {
 	switch (type.id()) {
 	case LogicalTypeId::BOOLEAN:
@@ -99,40 +134,6 @@ bool MayBeShardKey(const duckdb::LogicalType &type) {
 		return false;
 	}
 }
-
-//! As the definition writes it.
-std::string ShardColumn(const std::string &table, const duckdb::ColumnList &columns, const std::string &name) {
-	if (!columns.ColumnExists(duckdb::Identifier(name))) {
-		std::string known;
-		for (auto &column : columns.Logical()) {
-			known += (known.empty() ? "" : ", ") + column.Name().GetIdentifierName();
-		}
-		throw BinderException("%s: table \"%s\" has no column \"%s\"; its columns are: %s", OPTION_SHARD_KEY, table,
-		                      name, known);
-	}
-	auto &column = columns.GetColumn(duckdb::Identifier(name));
-	if (column.Generated()) {
-		throw BinderException("%s: column \"%s\" of table \"%s\" is generated; only stored columns can be hashed",
-		                      OPTION_SHARD_KEY, name, table);
-	}
-	if (!MayBeShardKey(column.Type())) {
-		throw BinderException("%s: column \"%s\" of table \"%s\" has type %s, whose equal values can differ in their "
-		                      "bytes; use a column of an integer, decimal, string without collation, blob, uuid, date, "
-		                      "time, timestamp, boolean or enum type",
-		                      OPTION_SHARD_KEY, name, table, column.Type().ToString());
-	}
-	return column.Name().GetIdentifierName();
-}
-
-std::vector<std::string> UniqueColumns(const duckdb::UniqueConstraint &unique, const duckdb::ColumnList &columns) {
-	std::vector<std::string> names;
-	for (auto &index : unique.GetLogicalIndexes(columns)) {
-		names.push_back(columns.GetColumn(index).Name().GetIdentifierName());
-	}
-	return names;
-}
-
-} // namespace
 
 std::string EncodePlacementRequest(const PlacementRequest &request) {
 	std::string bytes;

@@ -46,6 +46,11 @@ std::string EncodePlacementChange(const PlacementChange &change);
 //! Corruption.
 Result<PlacementChange> DecodePlacementChange(ByteView bytes);
 
+//! Equal values of the type have equal bytes, so that their rows get the same slot.
+bool MayBeShardKey(const duckdb::LogicalType &type);
+//! The types above in words.
+extern const char *const SHARD_KEY_TYPES;
+
 //! Takes the options of this extension out of the statement; nothing when there are none. Throws BinderException for
 //! unknown ones, bad values, and options that do not go together.
 std::optional<PlacementRequest> TakePlacementOptions(duckdb::CreateTableInfo &info);

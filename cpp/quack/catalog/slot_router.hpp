@@ -1,5 +1,5 @@
 //! Which rows of a sharded table belong to which group. The hash is part of the log's meaning: golden values are held
-//! by tests/python/catalog/test_groups.py, never change it.
+//! by sql_tests/types/slots.test, never change it.
 #pragma once
 
 #include <map>

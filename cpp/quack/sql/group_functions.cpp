@@ -1,12 +1,17 @@
 #include "quack/sql/group_functions.hpp"
 
+#include "duckdb/common/exception/binder_exception.hpp"
 #include "duckdb/common/string_util.hpp"
+#include "duckdb/common/vector/flat_vector.hpp"
+#include "duckdb/function/scalar_function.hpp"
 #include "duckdb/main/attached_database.hpp"
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/config.hpp"
 #include "duckdb/main/database_manager.hpp"
 #include "quack/catalog/placement_statements.hpp"
+#include "quack/catalog/placement_request.hpp"
 #include "quack/catalog/placements.hpp"
+#include "quack/catalog/slot_router.hpp"
 #include "quack/node/transaction_entry.hpp"
 #include "quack/sql/cluster_setting.hpp"
 #include "quack/sql/remote_catalog_entry.hpp"
@@ -86,6 +91,33 @@ bool PlaceRemotely(duckdb::ClientContext &context, const std::string &catalog,
 	}
 	remote->ExecuteDdl(context, statement.ToSql(table));
 	return true;
+}
+
+duckdb::unique_ptr<duckdb::FunctionData> BindSlot(duckdb::BindScalarFunctionInput &input) {
+	for (auto &key : input.GetArguments()) {
+		auto &type = key->GetReturnType();
+		if (!catalog::MayBeShardKey(type)) {
+			throw duckdb::BinderException("quack_slot: %s has type %s, which no shard key has; expected %s",
+			                              key->ToString(), type.ToString(), catalog::SHARD_KEY_TYPES);
+		}
+	}
+	return nullptr;
+}
+
+void Slot(duckdb::DataChunk &keys, duckdb::ExpressionState &, duckdb::Vector &result) {
+	auto count = keys.size();
+	auto slots = catalog::SlotsOf(keys);
+	auto *out = duckdb::FlatVector::GetDataMutable<uint32_t>(result);
+	std::copy(slots.begin(), slots.end(), out);
+	duckdb::FlatVector::SetSize(result, duckdb::count_t(count));
+}
+
+void RegisterSlotFunction(duckdb::ExtensionLoader &loader) {
+	auto any = duckdb::LogicalType(duckdb::LogicalTypeId::ANY);
+	duckdb::ScalarFunction function("quack_slot", {any}, duckdb::LogicalType::UINTEGER, Slot, BindSlot, nullptr,
+	                                nullptr, any);
+	function.SetNullHandling(duckdb::FunctionNullHandling::SPECIAL_HANDLING);
+	loader.RegisterFunction(function);
 }
 
 } // namespace
@@ -173,6 +205,7 @@ void RegisterGroupFunctions(duckdb::ExtensionLoader &loader) {
 		return replica.SetMultiraftSql(duckdb::BooleanValue::Get(value), deadline);
 	};
 	RegisterClusterSetting(loader, setting);
+	RegisterSlotFunction(loader);
 	catalog::RegisterPlacementStatements(duckdb::DBConfig::GetConfig(loader.GetDatabaseInstance()), PlaceRemotely);
 }
 

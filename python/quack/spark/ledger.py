@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import random
+import secrets
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from typing import Any
 import duckdb
 
 from quack.errors import code_of
-from quack.spark.options import quoted, text
+from quack.spark.options import quoted
 
 __all__ = [
     "ATTEMPT",
@@ -30,6 +31,7 @@ __all__ = [
     "drop_staging",
     "find_job",
     "last_batch",
+    "new_attempt",
     "note_target",
     "overview",
     "prepare",
@@ -41,7 +43,7 @@ __all__ = [
 ]
 
 SCHEMA = "cp.quack_spark"
-#: Column of a staging table that says which attempt of which task staged a row.
+#: Column of a staging table that says which attempt of which task staged a row (`new_attempt`).
 ATTEMPT = "__quack_attempt"
 #: How ids of jobs begin that the user did not name.
 UNNAMED = "unnamed-"
@@ -179,32 +181,48 @@ def stream_staging_name(target: str, columns: Sequence[tuple[str, str]]) -> str:
     return f"stream_{digest}"
 
 
+def new_attempt() -> int:
+    """Return the id of an attempt: random, 63 bits, small because each of its rows carries it.
+
+    Two of one write that are equal (one chance in 10^15 for a hundred attempts) make the counts
+    that a commit compares wrong, so that the write fails and nothing is committed.
+    """
+    return secrets.randbits(63)
+
+
 def create_staging(
     session: duckdb.DuckDBPyConnection,
     name: str,
-    job_id: str,
     target: str,
     columns: Sequence[tuple[str, str]],
+    *,
+    job_id: str | None,
 ) -> None:
     """Make a staging table, and the note that it is there, in one transaction.
 
     Args:
         session: attached.
         name: of the table.
-        job_id: of the job, or of the stream.
         target: for the note.
         columns: name and DuckDB type of each column that is written.
+        job_id: of the only job that uses it; None = streams share it, and its rows go by their age.
 
     """
     parts = [f"{quoted(column)} {kind}" for column, kind in columns]
-    parts += [f"{ATTEMPT} VARCHAR", f"{_STAGED_AT} TIMESTAMPTZ DEFAULT now()"]
+    parts.append(f"{ATTEMPT} BIGINT")
+    if job_id is None:
+        parts.append(f"{_STAGED_AT} TIMESTAMPTZ DEFAULT now()")
 
     def body() -> None:
         if rows_of(session, f"SELECT 1 FROM {SCHEMA}.staging WHERE name = ?", name):
             return
         rows_of(session, f"CREATE TABLE {SCHEMA}.{quoted(name)} ({', '.join(parts)})")
         rows_of(
-            session, f"INSERT INTO {SCHEMA}.staging VALUES (?, ?, ?, now())", name, job_id, target
+            session,
+            f"INSERT INTO {SCHEMA}.staging VALUES (?, ?, ?, now())",
+            name,
+            job_id or "stream",
+            target,
         )
 
     try:
@@ -288,6 +306,6 @@ def overview(session: duckdb.DuckDBPyConnection) -> dict[str, list[dict[str, Any
     return found
 
 
-def attempts_condition(attempts: Sequence[str]) -> str:
+def attempts_condition(attempts: Sequence[int]) -> str:
     """Return the condition that keeps the rows of these attempts."""
-    return f"{ATTEMPT} IN ({', '.join(text(one) for one in attempts)})"
+    return f"{ATTEMPT} IN ({', '.join(str(one) for one in attempts)})"

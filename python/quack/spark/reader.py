@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from quack.errors import SparkError
 from quack.spark import staged, types
 from quack.spark.connection import attached, explained
-from quack.spark.options import QuackOptions, quoted, text
+from quack.spark.options import QuackOptions, TableName, quoted, text
 
 __all__ = ["Rows", "SnapshotReader", "attempts", "source_columns", "stage"]
 
@@ -200,6 +200,20 @@ def _split(
             turn += 1
 
 
+def _shards(session: duckdb.DuckDBPyConnection, table: TableName) -> tuple[int, str] | None:
+    """Return of a sharded table how many groups it has, and which of them a row is in, as SQL."""
+    found = session.execute(
+        "SELECT shard_key, count(*) FROM quack_table_groups('cp') WHERE shard_key IS NOT NULL "
+        "AND lower(table_schema) = lower(?) AND lower(table_name) = lower(?) GROUP BY 1",
+        [table.schema_name, table.name],
+    ).fetchall()
+    if not found:
+        return None
+    ((shard_key, groups),) = found
+    key = ", ".join(quoted(name) for name in shard_key.split(","))
+    return groups, f"(quack_slot({key}) % {groups})::INTEGER"
+
+
 class SnapshotReader(DataSourceReader):
     """Stages the result of one statement on the driver and hands the parts to the tasks.
 
@@ -232,17 +246,15 @@ class SnapshotReader(DataSourceReader):
 
     def _stage(self, session: duckdb.DuckDBPyConnection) -> list[staged.SnapshotPartition]:
         options = self._options
+        parts = options.num_partitions or _PARTITIONS
         expression = None
         if options.partition_column is not None:
             expression = self._part_expression(source_columns(session, options))
-        partitions = stage(
-            session,
-            options,
-            self._schema,
-            Rows.asked_for(options),
-            options.num_partitions or _PARTITIONS,
-            expression,
-        )
+        elif options.num_partitions is None and options.table is not None:
+            shards = _shards(session, options.table)
+            parts, expression = shards or (parts, None)
+        rows = Rows.asked_for(options)
+        partitions = stage(session, options, self._schema, rows, parts, expression)
         if options.num_partitions is None:
             return [part for part in partitions if part.rows] or partitions[:1]
         return partitions

@@ -97,7 +97,7 @@ class Target:
         self,
         session: duckdb.DuckDBPyConnection,
         staging: str,
-        attempts: list[str],
+        attempts: list[int],
         *,
         overwrite: bool,
     ) -> None:

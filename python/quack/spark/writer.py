@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from quack.errors import SparkError, code_of
 from quack.spark import ledger
 from quack.spark.commit import commit_once
 from quack.spark.connection import attached, connection_slot, explained
-from quack.spark.options import QuackOptions, quoted, text
+from quack.spark.options import QuackOptions, quoted
 from quack.spark.target import Target
 
 __all__ = ["BatchWriter", "StagedRows", "StreamWriter"]
@@ -41,7 +40,7 @@ class StagedRows(WriterCommitMessage):
 
     """
 
-    attempt: str
+    attempt: int
     rows: int
     query_id: str = ""
 
@@ -50,14 +49,14 @@ def _stage(
     session: duckdb.DuckDBPyConnection,
     target: Target,
     staging: str,
-    attempt: str,
+    attempt: int,
     batches: Iterator[pa.RecordBatch],
 ) -> int:
     """Insert the batches as rows of this attempt, in statements of bounded size."""
     casts = ", ".join(f"CAST({quoted(name)} AS {kind})" for name, kind in target.columns)
     into = (
         f"INSERT INTO {ledger.SCHEMA}.{quoted(staging)} ({target.names_sql()}, {ledger.ATTEMPT}) "
-        f"SELECT {casts}, {text(attempt)} FROM __quack_rows"
+        f"SELECT {casts}, {attempt} FROM __quack_rows"
     )
     kept: list[pa.RecordBatch] = []
     total = 0
@@ -141,9 +140,9 @@ class BatchWriter(DataSourceArrowWriter):
                     ledger.create_staging(
                         session,
                         self._staging,
-                        self._job_id,
                         self._target.name,
                         self._target.columns,
+                        job_id=self._job_id,
                     )
             except duckdb.Error as error:
                 raise explained(f"cannot begin {self._what()}", error, options) from None
@@ -168,7 +167,7 @@ class BatchWriter(DataSourceArrowWriter):
                 retried by Spark, and what this attempt staged will not be committed.
 
         """
-        attempt = uuid.uuid4().hex
+        attempt = ledger.new_attempt()
         if self._is_done:
             for _ in iterator:
                 pass
@@ -265,7 +264,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 self._target = Target.examine(session, options, schema, overwrite=overwrite)
                 name = self._target.name
                 self._staging = ledger.stream_staging_name(name, self._target.columns)
-                ledger.create_staging(session, self._staging, "stream", name, self._target.columns)
+                ledger.create_staging(
+                    session, self._staging, name, self._target.columns, job_id=None
+                )
             except duckdb.Error as error:
                 raise explained(f"cannot begin {self._what()}", error, options) from None
 
@@ -286,7 +287,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 f"{self._what()}: Spark does not tell the id of the query, without which a replay "
                 "cannot be recognised; use Spark 4.2 or newer"
             )
-        attempt = uuid.uuid4().hex
+        attempt = ledger.new_attempt()
         options = self._options
         with (
             connection_slot(self._staging, options.max_connections),
@@ -339,7 +340,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Remove what was staged. What a commit may have made visible stays."""
         self._clean([one.attempt for one in messages if isinstance(one, StagedRows)])
 
-    def _forget(self, session: duckdb.DuckDBPyConnection, attempts: list[str]) -> None:
+    def _forget(self, session: duckdb.DuckDBPyConnection, attempts: list[int]) -> None:
         if attempts:
             ledger.rows_of(
                 session,
@@ -347,7 +348,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 f"WHERE {ledger.attempts_condition(attempts)}",
             )
 
-    def _clean(self, attempts: list[str]) -> None:
+    def _clean(self, attempts: list[int]) -> None:
         try:
             with attached(self._options) as session:
                 self._forget(session, attempts)

