@@ -22,8 +22,8 @@ duckdb::LogicalType GroupMemberType();
 GroupRows MultiraftContractRows(NodeRuntime &runtime);
 
 //! quack_multiraft_sql_set_enabled(BOOLEAN[, catalog]); quack_slot(key, ...), the slot of a row by the columns of its
-//! shard key as the table has them (the type counts: 7 and 7::BIGINT have different slots); and ALTER TABLE ... SET GROUP(S) for this node's catalog and
-//! for attached ones.
+//! shard key as the table has them (the type counts: 7 and 7::BIGINT have different slots); and
+//! ALTER TABLE ... SET GROUP(S) for this node's catalog and for attached ones.
 void RegisterGroupFunctions(duckdb::ExtensionLoader &loader);
 
 } // namespace sql
