@@ -52,6 +52,8 @@ def test_unknown_options_are_named_with_the_known_ones():
         ({"table": "quack_spark.jobs"}, "schema quack_spark is reserved"),
         ({"columns": "a,,b"}, "option columns: expected column names with commas"),
         ({"columns": "a,A"}, "option columns: a column is named twice"),
+        ({"columns": ""}, "option columns: expected column names with commas"),
+        ({"columns": '"a'}, "option columns: expected column names with commas"),
         ({"num_partitions": "0"}, "option num_partitions: Input should be greater than or equal"),
         ({"num_partitions": "many"}, "option num_partitions: Input should be a valid integer"),
         ({"partition_column": "a"}, "partition_column, lower_bound and upper_bound: give all"),
@@ -121,6 +123,11 @@ def test_a_token_comes_from_the_environment(monkeypatch):
 )
 def test_names_of_tables(words, schema, name):
     assert TableName.parse(words) == TableName(schema_name=schema, name=name)
+
+
+def test_names_of_columns():
+    options = QuackOptions.parse({**GOOD, "columns": ' a ,"b, c","d""e", f g '})
+    assert options.columns == ("a", "b, c", 'd"e', "f g")
 
 
 @pytest.mark.parametrize("words", ["", "a.", ".a", "a b", 'a"b', '"a', "a.b.c"])

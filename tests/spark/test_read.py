@@ -11,6 +11,7 @@ import threading
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Row
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from quack.errors import SparkError
 from quack.spark import staged
@@ -36,6 +37,12 @@ def refusal(action, *forbidden: str) -> str:
     for secret in forbidden:
         assert secret not in words
     return words
+
+
+def parts_of(options, schema=None, **more):
+    """Plan a read as Spark's driver does."""
+    source = QuackDataSource({**options, **more})
+    return source.reader(schema or source.schema()).partitions()
 
 
 TYPES = [
@@ -126,7 +133,15 @@ def test_an_instant_stays_an_instant(spark, sql, options, table):
 
 
 def test_what_has_no_type_is_named_per_column(spark, sql, options, table):
-    refused = ["TIMESTAMP_NS", "TIMETZ", "BIT", "BIGNUM", "UNION(a INTEGER)", "INTERVAL[]"]
+    refused = [
+        "TIMESTAMP_NS",
+        "TIMETZ",
+        "BIT",
+        "BIGNUM",
+        "UNION(a INTEGER)",
+        "INTERVAL[]",
+        "VARIANT[]",
+    ]
     columns = ", ".join(f"bad{number} {kind}" for number, kind in enumerate(refused))
     sql(f"CREATE TABLE {table} (good INTEGER, {columns})")
     words = refusal(lambda: load(spark, options, table=table))
@@ -142,6 +157,37 @@ def test_values_that_do_not_fit_are_told_before_the_first_row(spark, sql, option
     sql(f"INSERT INTO {table} VALUES (INTERVAL '1 month')")
     frame = load(spark, options, table=table)
     assert "an interval with months has no place" in refusal(frame.collect)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("'infinity'::DATE", "Spark's dates know no infinity"),
+        ("'-infinity'::TIMESTAMP_MS", "Spark's timestamps know no infinity"),
+        ("'infinity'::TIMESTAMPTZ", "Spark's timestamps know no infinity"),
+        ("'24:00:00'::TIME", "Spark's days end before 24:00:00"),
+    ],
+)
+def test_values_that_spark_does_not_have_never_become_others(options, value, expected):
+    with pytest.raises(SparkError, match=f'column "c": {expected}'):
+        parts_of(options, query=f"SELECT {value} AS c")
+
+
+def test_variants_are_those_of_spark(spark, sql, options, table):
+    sql(f"CREATE TABLE {table} (i INTEGER, v VARIANT)")
+    sql(
+        f"INSERT INTO {table} VALUES (1, {{'d': DATE '1960-02-29', 'n': 1.25::DECIMAL(9,2), 'l': [1, NULL]}}), "
+        "(2, 'text'), (3, NULL)"
+    )
+    frame = load(spark, options, table=table)
+    assert frame.schema["v"].dataType.simpleString() == "variant"
+    told = frame.selectExpr("i", "schema_of_variant(v) AS s", "to_json(v) AS j").orderBy("i")
+    assert [tuple(row) for row in told.collect()] == [
+        (1, "OBJECT<d: DATE, l: ARRAY<BIGINT>, n: DECIMAL(3,2)>",
+         '{"d":"1960-02-29","l":[1,null],"n":1.25}'),
+        (2, "STRING", '"text"'),
+        (3, None, None),
+    ]  # fmt: skip
 
 
 def test_all_partitions_see_one_moment(spark, sql, options, table, spark_cluster):
@@ -251,6 +297,51 @@ def test_a_sharded_table_is_split_by_its_shards(spark, sql, options, table):
     sql("SELECT quack_multiraft_sql_set_enabled(false)")
 
 
+@pytest.mark.parametrize(
+    ("column", "lower", "upper", "expected"),
+    [
+        (
+            "i",
+            "abc",
+            "9",
+            "option lower_bound: 'abc' is not a number, as partition_column i .BIGINT.",
+        ),
+        ("d", "2024-01-01", "9", "option upper_bound: '9' is not a date or timestamp"),
+        ("i", "9", "1", "options lower_bound and upper_bound: 9 is above 1"),
+        ("s", "a", "z", "option partition_column: s is VARCHAR; expected a column of numbers"),
+        (
+            "x",
+            "1",
+            "9",
+            "option partition_column: x is not among the columns that are read: i, d, s",
+        ),
+    ],
+)
+def test_bounds_are_checked_before_anything_is_read(options, column, lower, upper, expected):
+    with pytest.raises(SparkError, match=expected):
+        parts_of(
+            options,
+            query="SELECT 1::BIGINT AS i, DATE '2024-01-01' AS d, 'a' AS s",
+            num_partitions="2",
+            partition_column=column,
+            lower_bound=lower,
+            upper_bound=upper,
+        )
+
+
+def test_queries_may_end_as_people_end_them(options):
+    for end in (" -- comment", ";", " ;\n", "\n-- comment\n"):
+        assert sum(part.rows for part in parts_of(options, query=f"SELECT 1 AS a{end}")) == 1
+
+
+def test_null_where_the_given_schema_has_none(options):
+    schema = StructType([StructField("a", IntegerType(), nullable=False)])
+    query = "SELECT unnest([1, NULL]) AS a"
+    with pytest.raises(SparkError, match='column "a" of the query has NULL, and the schema'):
+        parts_of(options, schema, query=query)
+    assert sum(part.rows for part in parts_of(options, schema, query=f"{query} LIMIT 1")) == 1
+
+
 def test_queries_columns_and_given_schemas(spark, sql, options, table):
     sql(f"CREATE TABLE {table} (a INTEGER, b VARCHAR, c DOUBLE)")
     sql(f"INSERT INTO {table} VALUES (1, 'x', 0.5), (2, 'y', 1.5)")
@@ -357,6 +448,9 @@ def test_bad_places_and_tokens(spark, options, sql, table):
     words = refusal(lambda: load(spark, {**good, "token": "wr0ng-one"}, table=table), "wr0ng-one")
     assert "cannot attach" in words
     assert "[quack:unauthorized]" in words
+    bad = {**good, "ca_file": "/etc/hostname"}
+    words = refusal(lambda: load(spark, bad, table=table), token)
+    assert 'option ca_file "/etc/hostname" cannot be read as PEM certificates' in words
     words = refusal(lambda: load(spark, good, table="nope"), token)
     assert "cannot read table main.nope" in words
     words = refusal(lambda: load(spark, good, query="DELETE FROM x"), token)

@@ -128,15 +128,60 @@ def test_a_schema_that_does_not_fit_is_told_per_column(spark, sql, options, tabl
     assert 'column "c"' not in words
     assert 'column "d"' not in words
     bad = spark.sql(
-        "SELECT NULL AS v, parse_json('1') AS j, INTERVAL '1' MONTH AS y, map(1, parse_json('1')) AS m"
+        "SELECT NULL AS v, array(parse_json('1')) AS j, INTERVAL '1' MONTH AS y, "
+        "map(1, parse_json('1')) AS m, ST_GeomFromWKB(X'0101000000000000000000F03F0000000000000040') AS g"
     )
     words = refusal(lambda: save(bad, options, table=table, create_table="true"))
-    for name in ("v", "j", "y", "m"):
+    for name in ("v", "j", "y", "m", "g"):
         assert f'column "{name}" for table main.{table}: ' in words
     assert (
         refusal(lambda: save(spark.range(1), options, table="nope")).count("create_table=true") == 1
     )
     assert staging(sql) == []
+
+
+def test_what_can_never_be_written_is_refused_before_rows_move(spark, sql, options, table):
+    sql(
+        f"CREATE TABLE {table} (a INTEGER, b INTEGER AS (a + 1), t TIMESTAMPTZ, s STRUCT(t TIMESTAMP))"
+    )
+    sql(f"CREATE VIEW {table}_view AS SELECT a FROM {table}")
+    frame = spark.sql(
+        "SELECT 1 AS a, 2 AS b, TIMESTAMP_NTZ '2024-01-01' AS t, named_struct('t', TIMESTAMP '2024-01-01') AS s"
+    )
+
+    def begin(frame, name):
+        QuackDataSource({**options, "table": name}).writer(frame.schema, False)
+
+    with pytest.raises(SparkError) as caught:
+        begin(frame, table)
+    words = str(caught.value)
+    assert f'column "b" of table main.{table} is generated from others; drop it' in words
+    assert 'column "t" of table' in words
+    assert "expected TIMESTAMP WITH TIME ZONE, got timestamp_ntz (TIMESTAMP); cast it" in words
+    assert 'column "s" of table' in words
+    with pytest.raises(SparkError, match=f"main.{table}_view is a view; write to the tables"):
+        begin(spark.sql("SELECT 1 AS a"), f"{table}_view")
+    assert staging(sql) == []
+
+
+def test_variants_go_there_and_back(spark, sql, options, table):
+    frame = spark.sql(
+        "SELECT * FROM VALUES (1, parse_json('{\"a\": [1, 2.5, null, \"x\"]}')), (2, DATE '1960-02-29'::VARIANT), "
+        "(3, NULL), (4, X'00FF'::VARIANT) AS t(i, v)"
+    )
+    save(frame, options, table=table, create_table="true")
+    assert sql(f"SELECT i, v::JSON::VARCHAR, variant_typeof(v) FROM {table} WHERE i < 3 ORDER BY i") == [
+        (1, '{"a":[1,2.5,null,"x"]}', "OBJECT(a)"),
+        (2, '"1960-02-29"', "DATE"),
+    ]  # fmt: skip
+    told = ("i", "to_json(v) AS j", "schema_of_variant(v) AS s")
+    back = spark.read.format("quack").options(**options, table=table).load()
+    assert sorted(back.selectExpr(*told).collect()) == sorted(frame.selectExpr(*told).collect())
+    # A key that is written again, and names that hold commas.
+    more = spark.sql("SELECT 2 AS `i, j`, parse_json('true') AS v")
+    for _ in range(2):
+        save(more, options, table=f"{table}_k", create_table="true", key='"i, j"', mode="upsert")
+    assert sql(f"FROM {table}_k") == [(2, True)]
 
 
 def test_missing_columns_get_their_defaults(spark, sql, options, table):

@@ -27,6 +27,8 @@ def explained(doing: str, error: BaseException, options: QuackOptions) -> SparkE
         secret = options.secret()
         if secret:
             words = words.replace(secret, "***").replace(text(secret)[1:-1], "***")
+    # Options of ATTACH have names of their own.
+    words = words.replace("client_ca_file", "option ca_file")
     return SparkError(f"{doing}: {words}", code=code_of(error))
 
 

@@ -45,6 +45,7 @@ _WRITE_ONLY = {
 #: Options that Spark itself puts beside ours.
 _OF_SPARK = {"checkpointlocation", "queryname", "outputmode"}
 _URL = re.compile(r"quack:(//)?[^\s,/@?#]+(\s*,\s*[^\s,/@?#]+)*")
+_NAME = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s",](?:[^,]*[^\s,])?))\s*(,|$)')
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s".]+))\s*')
 
 
@@ -108,9 +109,18 @@ class TableName(BaseModel):
 def _names(value: object) -> object:
     if not isinstance(value, str):
         return value
-    names = [name.strip().strip('"') for name in value.split(",")]
-    if not all(names):
-        raise ValueError("expected column names with commas between them")
+    names: list[str] = []
+    position = 0
+    while found := _NAME.match(value, position):
+        names.append((found.group(1) or "").replace('""', '"') or found.group(2))
+        position = found.end()
+        if not found.group(3):
+            break
+    if not names or position != len(value) or value.endswith(","):
+        raise ValueError(
+            "expected column names with commas between them; names that hold commas or begin "
+            'with a space in double quotes: a, "b, c"'
+        )
     if len({name.lower() for name in names}) != len(names):
         raise ValueError("a column is named twice")
     return tuple(names)
@@ -326,7 +336,8 @@ class QuackOptions(BaseModel):
             problems.append("option mode=upsert needs key, the columns that identify a row")
         if self.mode == "upsert" and overwrite:
             problems.append(
-                "option mode=upsert contradicts save mode overwrite: use .mode('append')"
+                "option mode=upsert contradicts save mode overwrite: use .mode('append'), "
+                "or .outputMode('append') for a stream"
             )
         if self.mode == "append" and self.key is not None and not self.create_table:
             problems.append("option key is for mode=upsert or create_table=true")

@@ -23,6 +23,10 @@ _BATCH_ROWS = 65_536
 _SLICE_ROWS_MIN = 256
 _PARTITIONS = 4
 _PART = "__quack_partition"
+_NUMBERS = frozenset(
+    {f"{sign}{size}int" for sign in ("", "u") for size in ("tiny", "small", "big", "huge")}
+    | {"integer", "uinteger", "float", "double", "decimal"}
+)
 _ATTEMPTS = 3
 
 Answer = TypeVar("Answer")
@@ -40,7 +44,9 @@ class Rows:
         """Return the table or the query of the options."""
         if options.table is not None:
             return cls(options.table.sql(), f"table {options.table}")
-        return cls(f"({options.query})", "the query")
+        # The query may end with a comment, or with the semicolon of a habit.
+        query = str(options.query).rstrip().removesuffix(";")
+        return cls(f"({query}\n)", "the query")
 
 
 def attempts(ask: Callable[[], Answer]) -> Answer:
@@ -172,7 +178,8 @@ def stage(
         statement = f"SELECT {', '.join(expressions)} FROM {rows.source}"
         result = session.sql(statement).to_arrow_reader(_BATCH_ROWS)
         for number, batch in _split(result, parts, part_expression is not None):
-            snapshot.add(number, batch.cast(arrow))
+            _check_not_null(batch, arrow, rows.what)
+            snapshot.add(number, types.to_spark(batch, arrow))
         return snapshot.finish()
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         snapshot.discard()
@@ -180,6 +187,16 @@ def stage(
     except BaseException:
         snapshot.discard()
         raise
+
+
+def _check_not_null(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> None:
+    """Refuse NULL where the schema that the user gave has none."""
+    for field, column in zip(schema, batch.columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise SparkError(
+                f"column {quoted(field.name)} of {what} has NULL, and the schema that was given "
+                "says NOT NULL; leave that out"
+            )
 
 
 def _split(
@@ -249,7 +266,7 @@ class SnapshotReader(DataSourceReader):
         parts = options.num_partitions or _PARTITIONS
         expression = None
         if options.partition_column is not None:
-            expression = self._part_expression(source_columns(session, options))
+            expression = self._part_expression(session, source_columns(session, options))
         elif options.num_partitions is None and options.table is not None:
             shards = _shards(session, options.table)
             parts, expression = shards or (parts, None)
@@ -259,7 +276,9 @@ class SnapshotReader(DataSourceReader):
             return [part for part in partitions if part.rows] or partitions[:1]
         return partitions
 
-    def _part_expression(self, columns: list[tuple[str, Any]]) -> str:
+    def _part_expression(
+        self, session: duckdb.DuckDBPyConnection, columns: list[tuple[str, Any]]
+    ) -> str:
         options = self._options
         name = str(options.partition_column)
         kind = {one.lower(): kind for one, kind in columns}.get(name.lower())
@@ -268,13 +287,33 @@ class SnapshotReader(DataSourceReader):
                 f"option partition_column: {name} is not among the columns that are read: "
                 + ", ".join(one for one, _ in columns)
             )
-        low, high = text(str(options.lower_bound)), text(str(options.upper_bound))
         if kind.id.startswith(("timestamp", "date")):
-            value = f"epoch({quoted(name)})"
-            low, high = (f"epoch({bound}::{kind})" for bound in (low, high))
+            value, form, expected = f"epoch({quoted(name)})", "epoch({}::{})", "a date or timestamp"
+        elif kind.id in _NUMBERS:
+            value, form, expected = f"{quoted(name)}::DOUBLE", "{}::DOUBLE", "a number"
         else:
-            value = f"{quoted(name)}::DOUBLE"
-            low, high = f"{low}::DOUBLE", f"{high}::DOUBLE"
+            raise SparkError(
+                f"option partition_column: {name} is {kind}; expected a column of "
+                "numbers, dates or timestamps"
+            )
+        bounds: list[str] = []
+        numbers: list[float] = []
+        for option in ("lower_bound", "upper_bound"):
+            given = text(str(getattr(options, option)))
+            bounds.append(form.format(given, kind))
+            try:
+                numbers += session.execute(f"SELECT {bounds[-1]}").fetchall()[0]
+            except duckdb.ConversionException:
+                raise SparkError(
+                    f"option {option}: {given} is not {expected}, as partition_column {name} "
+                    f"({kind}) needs"
+                ) from None
+        low, high = bounds
+        if numbers[0] > numbers[1]:
+            raise SparkError(
+                f"options lower_bound and upper_bound: {options.lower_bound} is above "
+                f"{options.upper_bound}"
+            )
         last = int(options.num_partitions or 1) - 1
         share = f"floor(({value} - {low}) / ({high} - {low}) * {last + 1})"
         bounded = f"CASE WHEN isfinite({share}::DOUBLE) THEN {share} ELSE 0 END"

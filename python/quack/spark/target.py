@@ -53,13 +53,15 @@ class Target:
         try:
             exists = ledger.rows_of(
                 session,
-                "SELECT column_name, is_nullable, column_default FROM duckdb_columns() "
+                "SELECT column_name, is_nullable, column_default, is_generated "
+                "FROM duckdb_columns() "
                 "WHERE database_name = 'cp' AND lower(schema_name) = lower(?) "
                 "AND lower(table_name) = lower(?)",
                 table.schema_name,
                 table.name,
             )
             if exists:
+                _require_table(session, table)
                 columns = _fit(session, table, schema, canonical, exists)
                 create_sql = None
             elif options.create_table:
@@ -191,6 +193,18 @@ def _canonical(schema: StructType, table: TableName) -> list[tuple[str, str]]:
     return columns
 
 
+def _require_table(session: duckdb.DuckDBPyConnection, table: TableName) -> None:
+    views = ledger.rows_of(
+        session,
+        "SELECT 1 FROM duckdb_views() WHERE database_name = 'cp' "
+        "AND lower(schema_name) = lower(?) AND lower(view_name) = lower(?)",
+        table.schema_name,
+        table.name,
+    )
+    if views:
+        raise SparkError(f"{table} is a view; write to the tables that it shows")
+
+
 def _fit(
     session: duckdb.DuckDBPyConnection,
     table: TableName,
@@ -203,6 +217,7 @@ def _fit(
         name.lower(): (name, kind)
         for name, kind in zip(relation.columns, relation.types, strict=True)
     }
+    generated = {name.lower() for name, _, _, is_generated in details if is_generated}
     columns = []
     problems = []
     for field, (name, given) in zip(schema.fields, canonical, strict=True):
@@ -212,6 +227,10 @@ def _fit(
                 f"column {quoted(name)} is not in table {table}; it has "
                 f"{', '.join(one for one, _ in has.values())}: drop or rename it"
             )
+        elif name.lower() in generated:
+            problems.append(
+                f"column {quoted(name)} of table {table} is generated from others; drop it"
+            )
         elif not _may_be_stored(session, field.dataType, given, kind):
             problems.append(
                 f"column {quoted(name)} of table {table}: expected {kind}, got "
@@ -220,7 +239,7 @@ def _fit(
         else:
             columns.append((column, str(kind)))
     written = {name.lower() for name, _ in canonical}
-    for name, nullable, default in details:
+    for name, nullable, default, _ in details:
         if name.lower() not in written and not nullable and default is None:
             problems.append(
                 f"column {quoted(name)} of table {table} is NOT NULL without default, and the "
@@ -238,12 +257,15 @@ def _may_be_stored(
 
     It does when the column is read as that type, and when the values always or nearly always fit
     (DuckDB casts it implicitly); a value that does not fit fails its task, before anything shows.
+    A time without zone never becomes an instant: that would depend on who does it.
     """
     try:
         if types.spark_type(wanted).simpleString() == given.simpleString():
             return True
     except ValueError:
         pass
+    if ("WITH TIME ZONE" in str(wanted)) != ("WITH TIME ZONE" in given_sql):
+        return False
     answer = ledger.rows_of(
         session, f"SELECT can_cast_implicitly(NULL::{given_sql}, NULL::{wanted})"
     )

@@ -11,7 +11,15 @@ from pyspark.sql import types as spark
 from quack.errors import SparkError
 from quack.spark.options import quoted, text
 
-__all__ = ["arrow_schema", "duckdb_type", "read_expression", "read_schema", "spark_type"]
+__all__ = [
+    "arrow_schema",
+    "duckdb_type",
+    "read_expression",
+    "read_schema",
+    "spark_type",
+    "to_duckdb",
+    "to_spark",
+]
 
 _FROM_DUCKDB: dict[str, spark.DataType] = {
     "boolean": spark.BooleanType(),
@@ -38,7 +46,17 @@ _FROM_DUCKDB: dict[str, spark.DataType] = {
     "timestamp_ms": spark.TimestampNTZType(),
     "timestamp with time zone": spark.TimestampType(),
     "interval": spark.DayTimeIntervalType(0, 3),
+    "variant": spark.VariantType(),
 }
+#: Values that Spark's type does not have: a condition on the column, and what to say.
+_OUTSIDE = {
+    "DATE": ("NOT isfinite({})", "Spark's dates know no infinity"),
+    "TIMESTAMP": ("NOT isfinite({})", "Spark's timestamps know no infinity"),
+    "TIMESTAMP WITH TIME ZONE": ("NOT isfinite({})", "Spark's timestamps know no infinity"),
+    "TIME": ("{} = '24:00:00'::TIME", "Spark's days end before 24:00:00"),
+}
+#: Types that are mapped as a whole column only.
+_NOT_NESTED = ("interval", "variant")
 #: Why a type has no place in Spark, and what to do.
 _REFUSED = {
     "timestamp_ns": "Spark's timestamps have microseconds; read it by query with c::TIMESTAMP",
@@ -46,8 +64,8 @@ _REFUSED = {
     "bit": "Spark has no bit strings; read it by query with c::VARCHAR",
     "bignum": "Spark's widest number is DECIMAL(38); read it by query with c::VARCHAR",
     "union": "Spark has no unions; read it by query with c::VARCHAR or its members",
-    "variant": "DuckDB's and Spark's variants differ; read it by query with c::JSON",
     "geometry": "not mapped; read it by query as text or as BLOB",
+    "null": "it has no type; give it one by query, as in c::INTEGER",
 }
 _TO_DUCKDB: list[tuple[type[spark.DataType], str]] = [
     (spark.BooleanType, "BOOLEAN"),
@@ -67,6 +85,22 @@ _TO_DUCKDB: list[tuple[type[spark.DataType], str]] = [
     (spark.CharType, "VARCHAR"),
     (spark.VarcharType, "VARCHAR"),
 ]
+#: Why a type of Spark has no place in DuckDB, and what to do.
+_NOT_WRITTEN: list[tuple[type[spark.DataType], str]] = [
+    (spark.NullType, "the column has no type; cast it, as in lit(None).cast('int')"),
+    (
+        spark.YearMonthIntervalType,
+        "Spark gives it to no Python; write the months, as in c / INTERVAL '1' MONTH, or a string",
+    ),
+    (spark.CalendarIntervalType, "Spark gives it to no Python; cast it to string"),
+    (spark.GeometryType, "not mapped; write ST_AsBinary(c)"),
+    (spark.GeographyType, "not mapped; write ST_AsBinary(c)"),
+]
+#: How Arrow marks a struct of two blobs as a variant, in the encoding of Parquet.
+_VARIANT_OF_ARROW = {
+    "ARROW:extension:name": "arrow.parquet.variant",
+    "ARROW:extension:metadata": "",
+}
 
 
 def spark_type(duck: Any, *, nested: bool = False) -> spark.DataType:
@@ -96,16 +130,20 @@ def spark_type(duck: Any, *, nested: bool = False) -> spark.DataType:
             for name, child in duck.children
         ]
         return spark.StructType(fields)
-    if kind in _FROM_DUCKDB and not (nested and kind == "interval"):
+    if kind in _FROM_DUCKDB and not (nested and kind in _NOT_NESTED):
         return _FROM_DUCKDB[kind]
     reason = _REFUSED.get(kind, "not mapped; read it by query with c::VARCHAR")
-    if kind == "interval":
-        reason = "an interval inside another type is not mapped; read it by query with c::VARCHAR"
+    if kind in _NOT_NESTED:
+        reason = f"{kind} inside another type is not mapped; read it by query with c::VARCHAR"
     raise ValueError(f"{duck}: {reason}")
 
 
-def duckdb_type(given: spark.DataType) -> str:
+def duckdb_type(given: spark.DataType, *, nested: bool = False) -> str:
     """Return the type in which DuckDB keeps a column of Spark, as SQL.
+
+    Args:
+        given: a type of Spark.
+        nested: it is part of another type.
 
     Raises:
         ValueError: there is none; says why and what to do.
@@ -114,21 +152,28 @@ def duckdb_type(given: spark.DataType) -> str:
     if isinstance(given, spark.DecimalType):
         return f"DECIMAL({given.precision},{given.scale})"
     if isinstance(given, spark.ArrayType):
-        return duckdb_type(given.elementType) + "[]"
+        return duckdb_type(given.elementType, nested=True) + "[]"
     if isinstance(given, spark.MapType):
-        return f"MAP({duckdb_type(given.keyType)}, {duckdb_type(given.valueType)})"
+        key = duckdb_type(given.keyType, nested=True)
+        return f"MAP({key}, {duckdb_type(given.valueType, nested=True)})"
     if isinstance(given, spark.StructType):
         if not given.fields:
             raise ValueError("struct without fields: DuckDB has none; drop the column")
-        fields = (f"{quoted(field.name)} {duckdb_type(field.dataType)}" for field in given.fields)
+        fields = (
+            f"{quoted(field.name)} {duckdb_type(field.dataType, nested=True)}"
+            for field in given.fields
+        )
         return f"STRUCT({', '.join(fields)})"
+    if isinstance(given, spark.VariantType) and not nested:
+        return "VARIANT"
     for kind, name in _TO_DUCKDB:
         if type(given) is kind:
             return name
-    if isinstance(given, spark.NullType):
-        raise ValueError("void: the column has no type; cast it, as in lit(None).cast('int')")
     if isinstance(given, spark.VariantType):
-        raise ValueError("variant: DuckDB's variants differ; write to_json(c)")
+        raise ValueError("variant inside another type is not mapped; write to_json of it")
+    for kind, reason in _NOT_WRITTEN:
+        if isinstance(given, kind):
+            raise ValueError(f"{given.simpleString()}: {reason}")
     raise ValueError(f"{given.simpleString()}: not mapped; cast it to string or binary")
 
 
@@ -172,9 +217,13 @@ def read_expression(name: str, duck: Any) -> str:
             f"THEN error({complaint})::BIGINT ELSE epoch_us({column}) END AS {column}"
         )
     canonical = duckdb_type(wanted)
-    if canonical == str(duck):
-        return column
-    return f"CAST({column} AS {canonical}) AS {column}"
+    value = column if canonical == str(duck) else f"CAST({column} AS {canonical})"
+    if canonical in _OUTSIDE:
+        is_outside, why = _OUTSIDE[canonical]
+        complaint = text(f"column {column}: {why}; read it by query with nullif or c::VARCHAR")
+        failing = f"WHEN {is_outside.format(column)} THEN error({complaint})::{canonical}"
+        return f"CASE {failing} ELSE {value} END AS {column}"
+    return column if value == column else f"{value} AS {column}"
 
 
 def arrow_schema(schema: spark.StructType) -> pa.Schema:
@@ -182,3 +231,54 @@ def arrow_schema(schema: spark.StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def _is_variant(field: pa.Field) -> bool:
+    """Whether Spark marks a field as a variant."""
+    if not pa.types.is_struct(field.type) or field.type.get_field_index("metadata") < 0:
+        return False
+    return b"variant" in (field.type.field("metadata").metadata or {})
+
+
+def to_spark(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows of DuckDB in the form that Spark expects.
+
+    Variants of both are those of Parquet; a NULL and a variant that is null are one in DuckDB.
+
+    Args:
+        batch: columns as `read_expression` gives them.
+        schema: of `arrow_schema`.
+
+    """
+    if not any(map(_is_variant, schema)):
+        return batch.cast(schema)
+    columns = [
+        pa.StructArray.from_arrays(
+            [column.field("value"), column.field("metadata")],
+            fields=list(field.type),
+            mask=column.is_null(),
+        )
+        if _is_variant(field)
+        else column.cast(field.type)
+        for field, column in zip(schema, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def to_duckdb(rows: pa.Table) -> pa.Table:
+    """Return rows of Spark in a form that DuckDB knows: variants get its mark."""
+    for number, field in enumerate(rows.schema):
+        if not _is_variant(field):
+            continue
+        kind = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary())])
+        chunks = [
+            pa.StructArray.from_arrays(
+                [chunk.field("metadata"), chunk.field("value")],
+                fields=list(kind),
+                mask=chunk.is_null(),
+            )
+            for chunk in rows.column(number).chunks
+        ]
+        marked = pa.field(field.name, kind, metadata=_VARIANT_OF_ARROW)
+        rows = rows.set_column(number, marked, pa.chunked_array(chunks, kind))
+    return rows

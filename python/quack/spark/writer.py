@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from quack.errors import SparkError, code_of
-from quack.spark import ledger
+from quack.spark import ledger, types
 from quack.spark.commit import commit_once
 from quack.spark.connection import attached, connection_slot, explained
 from quack.spark.options import QuackOptions, quoted
@@ -65,7 +65,7 @@ def _stage(
         if not kept:
             return
         table = pa.Table.from_batches(kept).rename_columns([name for name, _ in target.columns])
-        session.register("__quack_rows", table)
+        session.register("__quack_rows", types.to_duckdb(table))
         ledger.rows_of(session, into)
         session.unregister("__quack_rows")
         kept.clear()
