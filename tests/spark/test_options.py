@@ -175,3 +175,15 @@ def test_a_python_without_spark(tmp_path):
     )
     assert "pyspark is not installed" in done.stdout
     assert "pip install 'quack-duckdb[spark]'" in done.stdout
+
+
+def test_a_master_that_is_none():
+    code = (
+        "import quack.errors, quack.spark\n"
+        "try: quack.spark.start_session('nonsense')\n"
+        "except quack.errors.SparkError as error: print(error)\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "Spark does not start with master nonsense: [JAVA_GATEWAY_EXITED]" in done.stdout
+    assert "expected local[N], local[*], or the URL of a Spark cluster" in done.stdout

@@ -152,6 +152,48 @@ def test_columns_that_do_not_fit_are_named(pipeline):
     assert pipeline.ids() == list(range(10))
 
 
+def test_names_of_columns_have_no_case(pipeline):
+    pipeline.run(
+        pipeline.ingest(0, 10, sort_by=["ID"], rules={"not_null": ["Id"], "unique": [["iD"]]})
+    )
+    other = pipeline.ingest(10, 20, select=["Amount", "id AS ID", "PART"], partition_by=["Part"])
+    pipeline.run(other, {"kind": "compact", "table": "ROWS"})
+    assert pipeline.ids() == list(range(20))
+    assert {row[0] for row in pipeline.metadata("ducklake_column", "column_name")} == {
+        "id",
+        "part",
+        "amount",
+    }
+
+
+def test_rows_of_one_partition_are_one_file(pipeline):
+    """NaN equals nothing, and is a partition of its own all the same."""
+    values = "CASE id % 3 WHEN 0 THEN DOUBLE('NaN') WHEN 1 THEN NULL ELSE amount * 0 END AS amount"
+    step = pipeline.ingest(0, 30, select=["id", values], partition_by=["amount"])
+    done = pipeline.run(step, {"kind": "verify"})
+    assert done.ok
+    assert done.steps[0].counts["files"] == 3
+    pipeline.run(pipeline.ingest(30, 60, select=["id", values], partition_by=["amount"]))
+    done = pipeline.run({"kind": "compact", "table": "rows"})
+    assert (done.steps[0].counts["files_before"], done.steps[0].counts["files"]) == (6, 3)
+    assert pipeline.ids() == list(range(60))
+
+
+def test_a_dry_run_knows_the_tables_that_its_job_would_make(pipeline):
+    pipeline.run(pipeline.ingest(0, 9))
+    steps = [
+        pipeline.ingest(0, 9, table="more"),
+        {"kind": "compact", "table": "More"},
+        {"kind": "verify", "tables": ["more", "rows"]},
+    ]
+    planned = pipeline.run(*steps, dry_run=True)
+    assert [step.state for step in planned.steps] == ["planned", "planned", "done"]
+    assert planned.steps[2].counts["rows"] == 9
+    for missing in (steps[1:], [{"kind": "verify", "tables": ["more"]}]):
+        with pytest.raises(PipelineError, match=r"there is no lake table main\.[mM]ore"):
+            pipeline.run(*missing, dry_run=True)
+
+
 def test_nested_and_rare_types_come_back_as_they_went(pipeline):
     frame = pipeline.spark.sql(
         "SELECT named_struct('a', 1, 'b', 'x') AS s, array(1.5D, NULL) AS l, map('k', 2) AS m, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import urllib.parse
 import uuid
 from collections.abc import Iterator, Sequence
@@ -82,7 +83,7 @@ class FileWriter:
         self._written: list[WrittenFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Take in rows, whose columns are those of the table in any order.
+        """Take in rows, whose columns are those of the table in any order and case.
 
         Raises:
             StorageError: the storage refuses a file.
@@ -90,7 +91,9 @@ class FileWriter:
         """
         if rows.num_rows == 0:
             return
-        rows = rows.select(self._schema.names).cast(self._schema)
+        has = {name.lower(): name for name in rows.column_names}
+        rows = rows.select([has[name.lower()] for name in self._schema.names])
+        rows = rows.rename_columns(self._schema.names).cast(self._schema)
         for values, part in self._parts(rows):
             if values != self._values:
                 self._end_file()
@@ -112,7 +115,8 @@ class FileWriter:
         if not self._partition_by:
             yield (), rows
             return
-        keys = list(zip(*(rows[name].to_pylist() for name in self._partition_by), strict=True))
+        columns = (map(_key, rows[name].to_pylist()) for name in self._partition_by)
+        keys = list(zip(*columns, strict=True))
         start = 0
         for position in range(1, len(keys) + 1):
             if position == len(keys) or keys[position] != keys[start]:
@@ -154,6 +158,11 @@ class FileWriter:
                 file.statistics(data),
             )
         )
+
+
+def _key(value: Any) -> Any:
+    """Return a value that equals itself: every NaN becomes the same one."""
+    return value if value == value else math.nan
 
 
 class _OpenFile:

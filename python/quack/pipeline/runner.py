@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from quack.pipeline.layout import Lake
 from quack.pipeline.tier import run_tier
 from quack.pipeline.verify import run_verify
 from quack.spark import check_environment, start_session
-from quack.spark.options import QuackOptions
+from quack.spark.options import QuackOptions, TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +94,7 @@ def run(
     lake = Lake(job.lake.catalog, job.lake.location)
     context = Context(job, options, lake, job.lake.store(), dry_run, starter.session)
     summary = Summary(job.job_id, dry_run)
+    unmade: set[TableName] = set()
     try:
         _prepare(context)
         for name, step in job.named_steps():
@@ -100,9 +102,12 @@ def run(
                 progress(name, 0, 0)
                 context.watcher = _named(progress, name)
             started = time.monotonic()
+            kind = step.kind
             one = _already_done(context, name, step)
-            if one is None and context.is_new and not isinstance(step, Ingest | Tier):
-                one = StepSummary(name, step.kind, "planned")  # there is nothing yet to look at
+            if one is None and dry_run:
+                step = _without_unmade(context, name, step, unmade)
+                if step is None:
+                    one = StepSummary(name, kind, "planned")  # there is nothing yet to look at
             one = one or _STEPS[type(step)](context, name, step)
             one.seconds = round(time.monotonic() - started, 3)
             summary.steps.append(one)
@@ -143,6 +148,33 @@ def _already_done(context: Context, name: str, step: Any) -> StepSummary | None:
     return StepSummary(name, step.kind, "already_done", done.counts)
 
 
+def _without_unmade(context: Context, name: str, step: Any, unmade: set[TableName]) -> Any:
+    """Return a step of a dry run without lake tables that only earlier steps would make.
+
+    Args:
+        context: of the job.
+        name: of the step.
+        step: one of the job's.
+        unmade: those tables, in small letters; the step's own is added.
+
+    Returns:
+        The step; None when it has nothing to look at before the job has run.
+
+    """
+    if isinstance(step, Ingest | Tier):
+        if context.table(step.table, name) is None:
+            unmade.add(step.table.lower())
+        return step
+    if context.is_new:
+        return None
+    if isinstance(step, Compact):
+        return None if step.table.lower() in unmade else step
+    if isinstance(step, Verify) and step.tables is not None:
+        left = [one for one in step.tables if one.lower() not in unmade]
+        return step.model_copy(update={"tables": left}) if left else None
+    return step
+
+
 class _SparkStarter:
     """Starts a session when the first step needs one."""
 
@@ -165,6 +197,8 @@ class _SparkStarter:
 
             self._session = SparkSession.getActiveSession()
         if self._session is None:
+            from pyspark.logger import PySparkLogger
+
             # Progress is shown by who called us, if at all.
             settings: dict[str, Any] = {"spark__ui__showConsoleProgress": "false"}
             settings.update(
@@ -172,6 +206,9 @@ class _SparkStarter:
             )
             self._session = start_session(self._master, **settings)
             self._session.sparkContext.setLogLevel("ERROR")
+            # PySpark logs errors with their stacks as JSON, which are told in words besides.
+            for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+                PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
             self._is_ours = True
         return self._session
 

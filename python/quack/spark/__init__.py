@@ -84,6 +84,15 @@ def register(spark: SparkSession) -> SparkSession:
     return spark
 
 
+def _first_line(error: Exception) -> str:
+    lines = (line.strip() for line in str(error).splitlines())
+    # Py4J begins with its own call, then comes what Java said.
+    said = (
+        line.removeprefix(": ") for line in lines if line and "error occurred while" not in line
+    )
+    return next(said, type(error).__name__)
+
+
 def start_session(master: str = "local[*]", **settings: Any) -> SparkSession:
     """Start, or find, a Spark session that knows ``format("quack")``.
 
@@ -92,7 +101,7 @@ def start_session(master: str = "local[*]", **settings: Any) -> SparkSession:
         settings: of Spark, with ``__`` for dots: ``spark__ui__enabled="false"``.
 
     Raises:
-        SparkError: Spark or Java are missing or too old.
+        SparkError: Spark or Java are missing or too old, or Spark does not start.
 
     """
     check_environment()
@@ -107,4 +116,11 @@ def start_session(master: str = "local[*]", **settings: Any) -> SparkSession:
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     for name, value in settings.items():
         builder = builder.config(name.replace("__", "."), str(value))
-    return register(builder.getOrCreate())
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise SparkError(
+            f"Spark does not start with master {master}: {_first_line(error)} (its output above "
+            "may say more); expected local[N], local[*], or the URL of a Spark cluster"
+        ) from None
+    return register(session)

@@ -102,6 +102,10 @@ class TableName(BaseModel):
         """Return the full name for a statement."""
         return f"{catalog}.{quoted(self.schema_name)}.{quoted(self.name)}"
 
+    def lower(self) -> TableName:
+        """Return it in small letters, for comparison: names of DuckDB have no case."""
+        return TableName(schema_name=self.schema_name.lower(), name=self.name.lower())
+
     def __str__(self) -> str:
         return f"{self.schema_name}.{self.name}"
 
