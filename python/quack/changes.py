@@ -5,10 +5,11 @@ The cluster keeps changes after ``SELECT quack_changes_set_retention('512MB')``.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import duckdb
 
@@ -20,8 +21,10 @@ __all__ = [
     "Change",
     "ChangeBatch",
     "Position",
+    "Start",
     "follow",
     "oldest_position",
+    "parse_start",
     "position_now",
     "read_range",
     "step",
@@ -62,6 +65,28 @@ class Position:
         if set(value) != {"cluster_id", "applied"}:
             raise ValueError(f"expected cluster_id and applied, got {sorted(value)}")
         return cls(str(value["cluster_id"]), str(value["applied"]))
+
+
+#: Where to begin: at everything that is kept, at what comes now, or behind a position.
+Start = Position | Literal["earliest", "latest"]
+
+
+def parse_start(words: str) -> Start:
+    """Read what a user wrote to say where the changes begin.
+
+    Raises:
+        ValueError: it is neither of the two words nor the JSON of a position.
+
+    """
+    if words in ("earliest", "latest"):
+        return cast(Literal["earliest", "latest"], words)
+    try:
+        return Position.from_json(json.loads(words))
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"'{words}' is neither earliest, latest, nor a position like "
+            f'{{"cluster_id": "...", "applied": "1:120,4:7"}}: {error}'
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -193,9 +218,7 @@ class _Follower:
             self._session.close()
             self._session = None
 
-    def batch(
-        self, table: str, start: Position | Literal["earliest", "latest"], rows: int
-    ) -> ChangeBatch | None:
+    def batch(self, table: str, start: Start, rows: int) -> ChangeBatch | None:
         """Return the next part, empty when there is none; None when it has to be asked again."""
         try:
             if self._session is None:
@@ -229,7 +252,7 @@ class _Follower:
 def follow(
     target: Target,
     table: str,
-    start: Position | Literal["earliest", "latest"] = "earliest",
+    start: Start = "earliest",
     *,
     wait_s: float | None = 0,
     rows: int = 10_000,

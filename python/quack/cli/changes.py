@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from quack.cli.options import AsJson, CaFile, Config, TokenFile, Url
 from quack.errors import ConfigError
 
 if TYPE_CHECKING:
-    from quack.changes import Change, Position
+    from quack.changes import Change, Start
 
 _Table = Annotated[str, typer.Argument(help="table or schema.table.")]
 _From = Annotated[
@@ -23,22 +23,13 @@ _From = Annotated[
 _Follow = Annotated[bool, typer.Option("--follow", help="Wait for further changes until Ctrl-C.")]
 
 
-def _start(words: str) -> Position | Literal["earliest", "latest"]:
-    from quack.changes import Position
+def _start(words: str) -> Start:
+    from quack.changes import parse_start
 
-    if words == "earliest":
-        return "earliest"
-    if words == "latest":
-        return "latest"
     try:
-        return Position.from_json(json.loads(words))
-    except (ValueError, TypeError) as error:
-        raise ConfigError(
-            [
-                f"--from: '{words}' is neither earliest, latest, nor a position like "
-                f'{{"cluster_id": "...", "applied": "1:120"}}: {error}'
-            ]
-        ) from error
+        return parse_start(words)
+    except ValueError as error:
+        raise ConfigError([f"--from: {error}"]) from error
 
 
 def _plain(value: Any) -> str:

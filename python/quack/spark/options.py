@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import re
@@ -12,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
-from quack.changes import Position
+from quack.changes import Start, parse_start
 from quack.errors import SparkError
 
 __all__ = ["QuackOptions", "TableName", "quoted", "text"]
@@ -146,19 +145,8 @@ def _token(value: object) -> object:
     return value
 
 
-StartingPosition = Literal["earliest", "latest"] | Position
-
-
 def _starting_position(value: object) -> object:
-    if not isinstance(value, str) or value in ("earliest", "latest"):
-        return value
-    try:
-        return Position.from_json(json.loads(value))
-    except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"expected earliest, latest, or a position like "
-            f'{{"cluster_id": "...", "applied": "1:120,4:7"}}: {error}'
-        ) from None
+    return parse_start(value) if isinstance(value, str) else value
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
@@ -204,7 +192,7 @@ class QuackOptions(BaseModel):
     #: The rows are changes of the table: spark.readStream only.
     change_feed: bool = False
     #: earliest, latest, or a position: '{"cluster_id": "...", "applied": "1:120"}'.
-    starting_position: Annotated[StartingPosition, BeforeValidator(_starting_position)] = "earliest"
+    starting_position: Annotated[Start, BeforeValidator(_starting_position)] = "earliest"
     #: A micro-batch ends with the commit that reaches so many changed rows, or so many bytes.
     max_rows_per_batch: int | None = Field(None, ge=1)
     max_bytes_per_batch: int | None = Field(None, ge=1)
