@@ -92,6 +92,8 @@ class ClusterMode(_Strict):
     cluster_id: uuid.UUID | None = None
     listen_host: str | None = None
     allow_plaintext_loopback: bool = False
+    #: A client certificate of the cluster's authority opens sessions without a token.
+    accept_client_certificates: bool = False
     tls: TlsConfig | None = None
 
 
@@ -201,6 +203,7 @@ class NodeConfig(_Strict):
             ],
             "token": mode.cp_metadata_token.get_secret_value(),
             "plaintext": mode.tls is None,
+            "accept_client_certificates": mode.accept_client_certificates,
             "election_timeout_ms": self.election_timeout_ms,
             "heartbeat_interval_ms": self.heartbeat_interval_ms,
             "log_level": self.log_level,
@@ -345,6 +348,10 @@ def _check_rules(checker: Document, config: NodeConfig) -> None:
             ("cluster_mode", "tls"),
             "missing; mTLS is required. (For experiments on one machine set listen_host: 127.0.0.1 "
             "and allow_plaintext_loopback: true)",
+        )
+    if mode.tls is None and mode.accept_client_certificates:
+        checker.add(
+            ("cluster_mode", "accept_client_certificates"), "needs tls:; nobody shows one without"
         )
     if mode.tls is not None and mode.allow_plaintext_loopback:
         checker.add(

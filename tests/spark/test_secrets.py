@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from pyspark.errors import PySparkException
+
+from quack.cluster.local import LocalCluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -37,3 +40,22 @@ def test_no_token_is_kept(spark, sql, options, table):
     assert "quack" in kept
     assert options["token"] not in kept
     assert options["token"] not in str(caught.value)
+
+
+def test_a_certificate_instead_of_a_token(spark, tmp_path):
+    with LocalCluster.create(tmp_path, 1) as cluster:
+        file = cluster.nodes[0].config_file
+        document = yaml.safe_load(file.read_text())
+        document["cluster_mode"]["accept_client_certificates"] = True
+        file.write_text(yaml.safe_dump(document))
+        cluster.start()
+        where = {
+            "url": f"quack:{cluster.nodes[0].endpoint}",
+            "ca_file": str(tmp_path / "ca" / "ca.pem"),
+            "cert_file": str(tmp_path / "client.pem"),
+            "key_file": str(tmp_path / "client.key"),
+            "table": "t",
+        }
+        writing = spark.range(5).write.format("quack").options(**where, create_table="true")
+        writing.mode("append").save()
+        assert spark.read.format("quack").options(**where).load().count() == 5

@@ -92,8 +92,13 @@ Status Authenticator::Check(const std::string &token, const std::string &identit
 		return Status::Ok();
 	}
 	Failed(address, now);
-	std::string hint = token.empty() ? "no token came; give one with TOKEN '...' or a secret of TYPE quack"
-	                                 : "the token is not the one this node expects";
+	std::string hint = "the token is not the one this node expects";
+	if (token.empty()) {
+		hint = "no token came; give one with TOKEN '...' or a secret of TYPE quack";
+		if (!identity.empty()) {
+			hint += ", or let accept_client_certificates be true in the file of every node";
+		}
+	}
 	return Status(ErrorCode::Unauthorized, "Authentication failed: " + hint);
 }
 

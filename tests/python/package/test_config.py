@@ -107,7 +107,25 @@ def test_plain_text_needs_loopback_and_the_word(node_file):
     def allow(document):
         document["cluster_mode"]["allow_plaintext_loopback"] = True
 
-    assert load_config(edit(node_file, allow)).cluster_mode.tls is None
+    config = edit(node_file, allow)
+    assert load_config(config).cluster_mode.tls is None
+
+    def certificates(document):
+        document["cluster_mode"]["accept_client_certificates"] = True
+
+    assert any("needs tls:" in problem for problem in problems_of(edit(config, certificates)))
+
+
+def test_certificates_instead_of_tokens_are_for_who_asks(node_file):
+    def told(file):
+        return json.loads(load_config(file).start_parameters())["accept_client_certificates"]
+
+    assert told(node_file) is False
+
+    def change(document):
+        document["cluster_mode"]["accept_client_certificates"] = True
+
+    assert told(edit(node_file, change)) is True
 
 
 def test_own_port_must_match_the_peer_list(node_file):

@@ -44,7 +44,10 @@ def test_certificate_is_not_enough_by_default(tmp_path):
             tmp_path / "client", "analyst"
         )
         node.tls.load_cert_chain(files.cert_file, files.key_file)
-        with pytest.raises(wire.QuackError, match="no token came"):
+        with pytest.raises(
+            wire.QuackError,
+            match=r"no token came.*accept_client_certificates be true in the file of every node",
+        ):
             node.session("")
     finally:
         node.stop()
