@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import pathlib
 
@@ -222,6 +223,18 @@ def test_nested_and_rare_types_come_back_as_they_went(pipeline):
     )
 
 
+def test_times_of_day_come_back_as_they_went(pipeline):
+    times = [(datetime.time(23, 59, 59, 999999),), (datetime.time(0),), (None,)]
+    pipeline.spark.createDataFrame(times, "t time(6)").createOrReplaceTempView("times_of_day")
+    source = {"format": "table", "path": "times_of_day"}
+    view = f"{pipeline.schema}.shown"
+    pipeline.run({"kind": "ingest", "table": "times", "source": source, "view": view})
+    assert set(pipeline.sql(f"FROM {view}")) == set(times)
+    assert pipeline.metadata("ducklake_column", "column_type") == [("time",)]
+    bounds = pipeline.metadata("ducklake_file_column_stats", "min(min_value), max(max_value)")
+    assert bounds == [("00:00:00", "23:59:59.999999")]
+
+
 def test_verify_finds_every_damage(pipeline):
     pipeline.run(pipeline.ingest(0, 90))
     removed, flipped, cut = pipeline.files()
@@ -361,6 +374,10 @@ def test_what_cannot_be_reached_is_named(pipeline, tmp_path, monkeypatch):
         quack.pipeline.run(job.model_copy(update={"lake": place}), spark=pipeline.spark)
     with pytest.raises(PipelineError, match="there is no table main.nobody"):
         pipeline.run({"kind": "tier", "source": "nobody", "table": "rows", "where": "true"})
+    pipeline.sql(f"CREATE VIEW {pipeline.schema}.shown AS SELECT 1 AS id")
+    view = f"{pipeline.schema}.shown"
+    with pytest.raises(PipelineError, match=f"{view} is a view; rows move out of tables only"):
+        pipeline.run({"kind": "tier", "source": view, "table": "rows", "where": "true"})
     with pytest.raises(PipelineError, match="there is no lake table main.rows"):
         pipeline.run({"kind": "compact", "table": "rows"})
     source = {"format": "parquet", "path": str(tmp_path / "nowhere")}

@@ -5,7 +5,10 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import os
+import pathlib
 import pickle
+import tempfile
 import threading
 import time
 import uuid
@@ -504,6 +507,8 @@ def test_places_are_limited():
         connection_slot(name, 1, timeout_s=0.1),
     ):
         pass
+    slots = pathlib.Path(tempfile.gettempdir()) / f"quack-spark-{os.getuid()}" / "slots"
+    assert list(slots.glob(f"{name}.*")) == []
 
 
 def test_a_plain_duckdb_sees_the_ledger(sql):

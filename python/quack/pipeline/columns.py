@@ -27,6 +27,7 @@ _TYPES: dict[str, tuple[pa.DataType, str]] = {
     "varchar": (pa.string(), "VARCHAR"),
     "blob": (pa.binary(), "BLOB"),
     "date": (pa.date32(), "DATE"),
+    "time": (pa.time64("us"), "TIME"),
     "timestamp": (pa.timestamp("us"), "TIMESTAMP"),
     "timestamptz": (pa.timestamp("us", tz="UTC"), "TIMESTAMP WITH TIME ZONE"),
 }
@@ -41,6 +42,7 @@ _OF_SPARK = {
     "string": "varchar",
     "binary": "blob",
     "date": "date",
+    **{f"time({digits})": "time" for digits in range(7)},
     "timestamp_ntz": "timestamp",
     "timestamp": "timestamptz",
 }

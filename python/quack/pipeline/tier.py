@@ -109,8 +109,17 @@ def _source_columns(context: Context, step: Tier, what: str) -> list[str]:
             step.source.schema_name,
             step.source.name,
         )
+        is_table = rows_of(
+            session,
+            "SELECT 1 FROM duckdb_tables() WHERE database_name = 'cp' "
+            "AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)",
+            step.source.schema_name,
+            step.source.name,
+        )
     if not rows:
         raise PipelineError(f"{what}: there is no table {step.source}", code="not_found")
+    if not is_table:
+        raise PipelineError(f"{what}: {step.source} is a view; rows move out of tables only")
     return [row[0] for row in rows]
 
 

@@ -77,6 +77,13 @@ def attached(
         session.close()
 
 
+def _is_at(file: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
 @contextlib.contextmanager
 def connection_slot(name: str, slots: int, *, timeout_s: float = 3600) -> Iterator[None]:
     """Hold one of so many places on this host; waits while all are taken.
@@ -97,15 +104,19 @@ def connection_slot(name: str, slots: int, *, timeout_s: float = 3600) -> Iterat
     deadline = time.monotonic() + timeout_s
     while True:
         for number in range(slots):
-            file = os.open(os.path.join(folder, f"{name}.{number}"), os.O_CREAT | os.O_RDWR, 0o600)
+            path = os.path.join(folder, f"{name}.{number}")
+            file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not _is_at(file, path):  # who held it has just removed it
+                    raise BlockingIOError
             except OSError:
                 os.close(file)
                 continue
             try:
                 yield
             finally:
+                os.unlink(path)  # a job's name never comes again
                 os.close(file)
             return
         if time.monotonic() > deadline:
