@@ -537,6 +537,9 @@ void Capture::OnCreate(duckdb::CatalogEntry &created) {
 				auto table = name;
 				table.name = constraint->Cast<duckdb::ForeignKeyConstraint>().info.table.GetIdentifierName();
 				touched.push_back(table);
+				if (table.Key() != name.Key() && !is_looking_ahead) {
+					parts->AddForeignKey(name, table);
+				}
 			}
 		}
 	}
@@ -560,8 +563,8 @@ void Capture::OnCreate(duckdb::CatalogEntry &created) {
 
 //! The hash of a row must not change its meaning behind the rows that are there.
 void Capture::RefuseShardKeyChange(const ObjectName &table, const duckdb::AlterInfo &alter) const {
-	auto *placement = parts->PlacementOf(table);
-	if (placement == nullptr || !placement->IsSharded() || alter.type != duckdb::AlterType::ALTER_TABLE) {
+	auto place = parts->PlaceOf(table);
+	if (!place.IsSharded() || alter.type != duckdb::AlterType::ALTER_TABLE) {
 		return;
 	}
 	duckdb::Identifier column;
@@ -578,7 +581,7 @@ void Capture::RefuseShardKeyChange(const ObjectName &table, const duckdb::AlterI
 	default:
 		return;
 	}
-	for (auto &key : placement->shard_key) {
+	for (auto &key : place.shard_key) {
 		if (column == duckdb::Identifier(key)) {
 			throw duckdb::InvalidInputException("column \"%s\" of table \"%s\" is part of its shard key and cannot be "
 			                                    "renamed, dropped or changed; SET GROUP DEFAULT first",

@@ -1,5 +1,7 @@
 #include "quack/catalog/part_writers.hpp"
 
+#include <algorithm>
+
 #include "duckdb/catalog/catalog_entry/duck_table_entry.hpp"
 
 namespace quack {
@@ -44,19 +46,52 @@ void PartWriters::AddPlacement(const ObjectName &table, const PlacementRequest &
 }
 
 void PartWriters::RenamePlacement(const ObjectName &from, const ObjectName &to) {
+	renamed[to.Key()] = PlaceOf(from);
+	renamed[from.Key()] = TablePlace();
 	auto found = placed.find(from.Key());
 	if (found != placed.end()) {
 		auto request = std::move(found->second.second);
 		placed.erase(found);
 		placed[to.Key()] = {to, std::move(request)};
 	}
+	for (auto &pair : joined) {
+		for (auto *name : {&pair.first, &pair.second}) {
+			if (name->Key() == from.Key()) {
+				*name = to;
+			}
+		}
+	}
 }
 
 void PartWriters::ForgetPlacement(const ObjectName &table) {
-	placed.erase(table.Key());
+	auto key = table.Key();
+	placed.erase(key);
+	renamed[key] = TablePlace();
+	auto names_it = [&](const std::pair<ObjectName, ObjectName> &pair) {
+		return pair.first.Key() == key || pair.second.Key() == key;
+	};
+	joined.erase(std::remove_if(joined.begin(), joined.end(), names_it), joined.end());
+}
+
+void PartWriters::AddForeignKey(const ObjectName &table, const ObjectName &other) {
+	joined.emplace_back(table, other);
+}
+
+TablePlace PartWriters::PlaceOf(const ObjectName &table) const {
+	auto key = table.Key();
+	auto wish = placed.find(key);
+	auto now = renamed.find(key);
+	auto is_resized = wish != placed.end() && wish->second.second.kind == PlacementRequest::Kind::Resized;
+	if (now != renamed.end() && (wish == placed.end() || is_resized)) {
+		return now->second;
+	}
+	return PlaceAfter(wish == placed.end() ? nullptr : &wish->second.second, placements->Of(key), *placements);
 }
 
 void PartWriters::WritePlacements() {
+	for (auto &pair : joined) {
+		CheckForeignKeyPlaces(pair.first.name, PlaceOf(pair.first), pair.second.name, PlaceOf(pair.second));
+	}
 	for (auto &table : placed) {
 		Root().AddPlacement(table.second.first, EncodePlacementChange({table.second.second, membership()}));
 	}

@@ -44,9 +44,6 @@ public:
 	bool HasPlacements() const {
 		return !placements->Tables().empty();
 	}
-	const Placement *PlacementOf(const ObjectName &table) const {
-		return placements->Of(table.Key());
-	}
 
 	//! The transaction changes what that name means: all groups that it lives in are locked for it, and its rows go
 	//! with its definition.
@@ -55,7 +52,11 @@ public:
 	void AddPlacement(const ObjectName &table, const PlacementRequest &request);
 	void RenamePlacement(const ObjectName &from, const ObjectName &to);
 	void ForgetPlacement(const ObjectName &table);
-	//! After all DDL.
+	//! A foreign key joins the two.
+	void AddForeignKey(const ObjectName &table, const ObjectName &other);
+	//! Where the table will live, as far as is known by now.
+	TablePlace PlaceOf(const ObjectName &table) const;
+	//! After all DDL. Throws BinderException when a foreign key would join tables of different groups.
 	void WritePlacements();
 	TableRoute RouteOf(const duckdb::DuckTableEntry &entry, const ObjectName &table);
 
@@ -89,6 +90,9 @@ private:
 	std::map<raft::GroupId, node::LockSet> locks;
 	//! By the table's key.
 	std::map<std::string, std::pair<ObjectName, PlacementRequest>> placed;
+	//! Of names that mean another table than before the transaction.
+	std::map<std::string, TablePlace> renamed;
+	std::vector<std::pair<ObjectName, ObjectName>> joined;
 };
 
 } // namespace catalog

@@ -48,10 +48,24 @@ uint64_t CountOption(const std::string &option, const duckdb::ParsedExpression &
 	return static_cast<uint64_t>(count);
 }
 
+//! At commas that are not within double quotes; at least one part.
+std::vector<std::string> SplitNames(const std::string &text) {
+	std::vector<std::string> parts(1);
+	bool is_quoted = false;
+	for (auto letter : text) {
+		is_quoted = is_quoted != (letter == '"');
+		if (letter == ',' && !is_quoted) {
+			parts.emplace_back();
+		} else {
+			parts.back().push_back(letter);
+		}
+	}
+	return parts;
+}
+
 std::vector<std::string> SplitShardKey(const std::string &text) {
-	std::vector<std::string> columns;
-	for (auto &part : StringUtil::Split(text, ',')) {
-		auto name = part;
+	auto columns = SplitNames(text);
+	for (auto &name : columns) {
 		StringUtil::Trim(name);
 		if (name.size() >= 2 && name.front() == '"' && name.back() == '"') {
 			name = StringUtil::Replace(name.substr(1, name.size() - 2), "\"\"", "\"");
@@ -59,10 +73,6 @@ std::vector<std::string> SplitShardKey(const std::string &text) {
 		if (name.empty()) {
 			throw BinderException("%s: expected column names separated by commas, got '%s'", OPTION_SHARD_KEY, text);
 		}
-		columns.push_back(name);
-	}
-	if (columns.empty()) {
-		throw BinderException("%s: expected at least one column name", OPTION_SHARD_KEY);
 	}
 	return columns;
 }
@@ -276,6 +286,31 @@ void CheckUniqueHoldsShardKey(const std::string &table, const std::vector<std::s
 			                      "column to the key, or pin the table to one group",
 			                      what, columns, table, column);
 		}
+	}
+}
+
+TablePlace PlaceAfter(const PlacementRequest *wish, const Placement *now, const Placements &placements) {
+	TablePlace place;
+	if (wish != nullptr && wish->kind != PlacementRequest::Kind::Resized) {
+		place.group = wish->kind == PlacementRequest::Kind::Pinned ? wish->group : ROOT_GROUP_NAME;
+		place.shard_key = wish->shard_key;
+	} else if (now != nullptr) {
+		place.group = placements.NameOf(now->group);
+		place.shard_key = now->shard_key;
+	}
+	return place;
+}
+
+void CheckForeignKeyPlaces(const std::string &table, const TablePlace &place, const std::string &other,
+                           const TablePlace &other_place) {
+	auto where = [](const TablePlace &of) {
+		return of.IsSharded() ? std::string("many groups") : "group \"" + of.group + "\"";
+	};
+	if (place.IsSharded() || other_place.IsSharded() || place.group != other_place.group) {
+		throw BinderException("a foreign key joins table \"%s\" in %s and table \"%s\" in %s: both must live in the "
+		                      "same group; create both WITH the same %s, or give both the same group in one "
+		                      "transaction",
+		                      table, where(place), other, where(other_place), OPTION_GROUP);
 	}
 }
 

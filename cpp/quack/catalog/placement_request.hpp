@@ -66,6 +66,25 @@ void CheckPlacementRequest(const std::string &table, const duckdb::ColumnList &c
 void CheckUniqueHoldsShardKey(const std::string &table, const std::vector<std::string> &shard_key,
                               const std::vector<std::string> &unique_columns, const std::string &what);
 
+//! Where a table lives, or will live after a COMMIT; the root group unless something else is said.
+struct TablePlace {
+	//! Of one that is not sharded.
+	std::string group = ROOT_GROUP_NAME;
+	//! Empty when it is not sharded.
+	std::vector<std::string> shard_key;
+
+	bool IsSharded() const {
+		return !shard_key.empty();
+	}
+};
+
+//! `wish` of a transaction for the table, or null; `now` = what is committed, or null for the root group.
+TablePlace PlaceAfter(const PlacementRequest *wish, const Placement *now, const Placements &placements);
+
+//! Throws BinderException: a foreign key joins the two, so what happens to one must be decided in the other's log.
+void CheckForeignKeyPlaces(const std::string &table, const TablePlace &place, const std::string &other,
+                           const TablePlace &other_place);
+
 //! Throws BinderException unless the number of groups is allowed.
 void CheckGroupCount(uint64_t groups);
 

@@ -6,6 +6,8 @@
 #include "duckdb/main/config.hpp"
 #include "duckdb/optimizer/optimizer.hpp"
 #include "duckdb/optimizer/optimizer_extension.hpp"
+#include "duckdb/catalog/catalog_entry/schema_catalog_entry.hpp"
+#include "duckdb/planner/operator/logical_create_table.hpp"
 #include "duckdb/planner/operator/logical_get.hpp"
 #include "duckdb/planner/operator/logical_insert.hpp"
 #include "duckdb/planner/operator/logical_merge_into.hpp"
@@ -61,8 +63,22 @@ void NoteReads(duckdb::ClientContext &context, duckdb::LogicalOperator &op) {
 	}
 }
 
+//! CREATE TABLE itself is not told whose transaction it is in.
+void CheckCreates(duckdb::ClientContext &context, duckdb::LogicalOperator &op) {
+	if (op.type == duckdb::LogicalOperatorType::LOGICAL_CREATE_TABLE) {
+		auto &create = op.Cast<duckdb::LogicalCreateTable>();
+		if (auto *catalog = dynamic_cast<ReplicatedCatalog *>(&create.schema.catalog)) {
+			catalog->CheckCreate(context, *create.info);
+		}
+	}
+	for (auto &child : op.children) {
+		CheckCreates(context, *child);
+	}
+}
+
 void BeforeOptimize(duckdb::OptimizerExtensionInput &input, duckdb::unique_ptr<duckdb::LogicalOperator> &plan) {
 	NoteReads(input.context, *plan);
+	CheckCreates(input.context, *plan);
 }
 
 } // namespace

@@ -1,4 +1,5 @@
-//! What serializable transactions read (DESIGN.md, Isolation): the setting, and the notes that planning leaves.
+//! What serializable transactions read (DESIGN.md, Isolation): the setting, and the notes that planning leaves. The
+//! same step of planning looks at CREATE TABLE.
 #pragma once
 
 #include "duckdb.hpp"
@@ -9,7 +10,7 @@ namespace catalog {
 //! SET quack_isolation = 'snapshot' (default) or 'serializable'; counts from the session's next transaction on.
 constexpr const char *SETTING_ISOLATION = "quack_isolation";
 
-//! Registers the setting, and the hook that notes the tables of each plan.
+//! Registers the setting, and the hook that notes the tables of each plan and checks what it creates.
 void RegisterReadSets(duckdb::DBConfig &config);
 
 bool IsSerializable(duckdb::ClientContext &context);

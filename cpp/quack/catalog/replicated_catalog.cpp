@@ -1,5 +1,7 @@
 #include "quack/catalog/replicated_catalog.hpp"
 
+#include <algorithm>
+
 #include "duckdb/catalog/catalog_entry/schema_catalog_entry.hpp"
 #include "duckdb/catalog/catalog_entry/table_catalog_entry.hpp"
 #include "duckdb/common/string_util.hpp"
@@ -99,7 +101,7 @@ duckdb::optional_ptr<duckdb::CatalogEntry> ReplicatedCatalog::CreateSchema(duckd
 duckdb::unique_ptr<duckdb::LogicalOperator>
 ReplicatedCatalog::BindCreateIndex(duckdb::Binder &binder, duckdb::CreateStatement &stmt,
                                    duckdb::TableCatalogEntry &table, duckdb::unique_ptr<duckdb::LogicalOperator> plan) {
-	CheckUniqueKey(table, stmt.info->Cast<duckdb::CreateIndexInfo>());
+	CheckUniqueKey(binder.context, table, stmt.info->Cast<duckdb::CreateIndexInfo>());
 	auto result = DuckCatalog::BindCreateIndex(binder, stmt, table, std::move(plan));
 	return &binder.context == core->apply_context.load() ? std::move(result) : DeclareOnly(std::move(result));
 }
@@ -107,7 +109,7 @@ ReplicatedCatalog::BindCreateIndex(duckdb::Binder &binder, duckdb::CreateStateme
 duckdb::unique_ptr<duckdb::LogicalOperator> ReplicatedCatalog::BindAlterAddIndex(
     duckdb::Binder &binder, duckdb::TableCatalogEntry &table_entry, duckdb::unique_ptr<duckdb::LogicalOperator> plan,
     duckdb::unique_ptr<duckdb::CreateIndexInfo> create_info, duckdb::unique_ptr<duckdb::AlterTableInfo> alter_info) {
-	CheckUniqueKey(table_entry, *create_info);
+	CheckUniqueKey(binder.context, table_entry, *create_info);
 	auto result = DuckCatalog::BindAlterAddIndex(binder, table_entry, std::move(plan), std::move(create_info),
 	                                             std::move(alter_info));
 	return &binder.context == core->apply_context.load() ? std::move(result) : DeclareOnly(std::move(result));
@@ -123,28 +125,64 @@ void ReplicatedCatalog::RequireGroupStatements() const {
 	}
 }
 
-//! What a foreign key points to must be decided in the same log. Throws BinderException.
-void ReplicatedCatalog::CheckForeignKeys(const std::string &table, const std::vector<std::string> &schema,
-                                         const duckdb::vector<duckdb::unique_ptr<duckdb::Constraint>> &constraints,
-                                         const PlacementRequest *request) const {
+//! Where the table will live when the session's transaction commits now.
+TablePlace ReplicatedCatalog::PlaceOf(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table) {
+	auto name = NameOf(table);
+	auto wish = core->transactions.PlacementOf(duckdb::DuckTransaction::Get(context, *this), name);
+	auto tag = table.tags.find(PLACEMENT_TAG);
+	if (!wish && tag != table.tags.end()) {
+		auto request = PlacementFromTag(tag->second);
+		wish = request.IsOk() ? std::make_optional(request.Value()) : std::nullopt;
+	}
 	std::lock_guard<std::mutex> guard(core->state_lock);
 	auto &placements = core->state.placements;
-	auto here = request == nullptr || request->kind == PlacementRequest::Kind::Root ? std::string(ROOT_GROUP_NAME)
-	                                                                                : request->group;
+	return PlaceAfter(wish ? &*wish : nullptr, placements.Of(name.Key()), placements);
+}
+
+//! Throws BinderException: what a foreign key points to must be decided in the same log.
+void ReplicatedCatalog::CheckForeignKey(duckdb::ClientContext &context, const ObjectName &table,
+                                        const TablePlace &place, const ObjectName &other) {
+	duckdb::vector<duckdb::Identifier> path(other.schema.begin(), other.schema.end());
+	auto name = duckdb::QualifiedName::FromCatalogSchema(GetName(), std::move(path), duckdb::Identifier(other.name));
+	auto entry = GetEntry<duckdb::TableCatalogEntry>(context, name, duckdb::OnEntryNotFound::RETURN_NULL);
+	if (!entry) {
+		return; // DuckDB says so
+	}
+	// A table that this transaction has made or changed may have had another place under this name.
+	auto is_new =
+	    entry->timestamp.load() >= duckdb::TRANSACTION_ID_START && entry->tags.find(PLACEMENT_TAG) == entry->tags.end();
+	if (!is_new) {
+		CheckForeignKeyPlaces(table.name, place, other.name, PlaceOf(context, *entry));
+	}
+}
+
+void ReplicatedCatalog::CheckCreate(duckdb::ClientContext &context, duckdb::BoundCreateTableInfo &info) {
+	auto is_foreign_key = [](const duckdb::unique_ptr<duckdb::Constraint> &constraint) {
+		return constraint->type == duckdb::ConstraintType::FOREIGN_KEY;
+	};
+	auto &base = info.Base();
+	auto &constraints = base.constraints;
+	if (&context == core->apply_context.load() ||
+	    std::none_of(constraints.begin(), constraints.end(), is_foreign_key)) {
+		return;
+	}
+	auto copy = base.Copy();
+	auto request = TakePlacementOptions(copy->Cast<duckdb::CreateTableInfo>());
+	auto table = NameOf(info.schema);
+	table.schema.push_back(table.name);
+	table.name = base.GetTableName().GetIdentifierName();
+	if (request) {
+		RequireGroupStatements();
+		CheckPlacementRequest(table.name, base.columns, constraints, *request);
+	}
+	auto place = PlaceAfter(request ? &*request : nullptr, nullptr, Placements());
 	for (auto &constraint : constraints) {
-		if (constraint->type != duckdb::ConstraintType::FOREIGN_KEY) {
-			continue;
+		auto other = table;
+		if (is_foreign_key(constraint)) {
+			other.name = constraint->Cast<duckdb::ForeignKeyConstraint>().info.table.GetIdentifierName();
 		}
-		auto &info = constraint->Cast<duckdb::ForeignKeyConstraint>().info;
-		ObjectName other {schema, info.table.GetIdentifierName()};
-		auto *placement = placements.Of(other.Key());
-		auto is_sharded = placement != nullptr && placement->IsSharded();
-		auto there = placement == nullptr ? std::string(ROOT_GROUP_NAME) : placements.NameOf(placement->group);
-		if (other.name != table && (is_sharded || there != here)) {
-			throw duckdb::
-			    BinderException("a foreign key joins table \"%s\" in group \"%s\" and table \"%s\" in %s: both "
-				                "must live in the same group; pin them to one with quack_group",
-				                table, here, other.name, is_sharded ? "many groups" : "group \"" + there + "\"");
+		if (other.Key() != table.Key()) {
+			CheckForeignKey(context, table, place, other);
 		}
 	}
 }
@@ -153,15 +191,11 @@ duckdb::ErrorData ReplicatedCatalog::SupportsCreateTable(duckdb::BoundCreateTabl
 	auto &base = info.Base();
 	try {
 		auto request = TakePlacementOptions(base);
-		auto table = base.GetTableName().GetIdentifierName();
 		if (request) {
 			RequireGroupStatements();
-			CheckPlacementRequest(table, base.columns, base.constraints, *request);
+			CheckPlacementRequest(base.GetTableName().GetIdentifierName(), base.columns, base.constraints, *request);
 			base.tags[PLACEMENT_TAG] = PlacementToTag(*request);
 		}
-		auto schema = NameOf(info.schema);
-		schema.schema.push_back(schema.name);
-		CheckForeignKeys(table, schema.schema, base.constraints, request ? &*request : nullptr);
 	} catch (std::exception &error) {
 		return duckdb::ErrorData(error);
 	}
@@ -176,45 +210,45 @@ void ReplicatedCatalog::Place(duckdb::ClientContext &context, duckdb::DuckTableE
 		                              "another place, or say its place in CREATE TABLE ... WITH",
 		                              name.ToString());
 	}
-	std::optional<Placement> before;
-	{
-		std::lock_guard<std::mutex> guard(core->state_lock);
-		if (auto *known = core->state.placements.Of(name.Key())) {
-			before = *known;
-		}
-	}
-	if (request.kind == PlacementRequest::Kind::Resized && (!before || !before->IsSharded())) {
+	if (request.kind == PlacementRequest::Kind::Resized && !PlaceOf(context, table).IsSharded()) {
 		throw duckdb::
 		    BinderException("table \"%s\" is not sharded, so it has no number of groups: SET GROUPS is for tables "
 			                "created WITH (quack_shard_key = ..., quack_initial_groups = ...)",
 			                name.ToString());
 	}
-	if (request.kind != PlacementRequest::Kind::Resized) {
-		CheckForeignKeys(name.name, name.schema, table.GetConstraints(), &request);
+	auto &transaction = duckdb::DuckTransaction::Get(context, *this);
+	for (auto &constraint : table.GetConstraints()) {
+		auto other = name;
+		if (constraint->type == duckdb::ConstraintType::FOREIGN_KEY) {
+			other.name = constraint->Cast<duckdb::ForeignKeyConstraint>().info.table.GetIdentifierName();
+		}
+		if (other.Key() == name.Key()) {
+			continue;
+		}
+		if (context.transaction.IsAutoCommit()) {
+			CheckForeignKey(context, name, PlaceAfter(&request, nullptr, Placements()), other);
+		}
+		core->transactions.NoteForeignKey(transaction, name, other);
 	}
 	OnWrite(context, table);
-	core->transactions.NotePlacement(duckdb::DuckTransaction::Get(context, *this), name, std::move(request));
+	core->transactions.NotePlacement(transaction, name, std::move(request));
 }
 
 //! Throws BinderException: a unique key of a sharded table must hold its shard key.
-void ReplicatedCatalog::CheckUniqueKey(const duckdb::TableCatalogEntry &table,
-                                       const duckdb::CreateIndexInfo &index) const {
-	auto name = NameOf(table);
-	std::vector<std::string> shard_key;
-	{
-		std::lock_guard<std::mutex> guard(core->state_lock);
-		auto *placement = core->state.placements.Of(name.Key());
-		if (placement == nullptr || !placement->IsSharded() ||
-		    index.constraint_type == duckdb::IndexConstraintType::NONE) {
-			return;
-		}
-		shard_key = placement->shard_key;
+void ReplicatedCatalog::CheckUniqueKey(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table,
+                                       const duckdb::CreateIndexInfo &index) {
+	if (index.constraint_type == duckdb::IndexConstraintType::NONE) {
+		return;
+	}
+	auto place = PlaceOf(context, table);
+	if (!place.IsSharded()) {
+		return;
 	}
 	std::vector<std::string> columns;
 	for (auto &expression : index.parsed_expressions) {
 		columns.push_back(expression->GetName().GetIdentifierName());
 	}
-	CheckUniqueHoldsShardKey(name.name, shard_key, columns, "the unique index");
+	CheckUniqueHoldsShardKey(table.name.GetIdentifierName(), place.shard_key, columns, "the unique index");
 }
 
 void ReplicatedCatalog::OnWrite(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table) {

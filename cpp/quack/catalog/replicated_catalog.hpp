@@ -39,7 +39,11 @@ public:
 
 	//! Takes the options of this extension; the table gets its place at COMMIT.
 	duckdb::ErrorData SupportsCreateTable(duckdb::BoundCreateTableInfo &info) override;
-	//! At the COMMIT of the session's transaction the table gets another place. Throws BinderException when it cannot.
+	//! When CREATE TABLE is planned. Throws BinderException when a foreign key would leave the table's group. What
+	//! other statements of the transaction may still change is looked at again at COMMIT.
+	void CheckCreate(duckdb::ClientContext &context, duckdb::BoundCreateTableInfo &info);
+	//! At the COMMIT of the session's transaction the table gets another place. Throws BinderException when it cannot;
+	//! within BEGIN ... COMMIT foreign keys are looked at at COMMIT, so that tables that they join can move together.
 	void Place(duckdb::ClientContext &context, duckdb::DuckTableEntry &table, PlacementRequest request);
 
 	//! A statement of a serializable transaction may read the table.
@@ -51,10 +55,11 @@ public:
 
 private:
 	void RequireGroupStatements() const;
-	void CheckForeignKeys(const std::string &table, const std::vector<std::string> &schema,
-	                      const duckdb::vector<duckdb::unique_ptr<duckdb::Constraint>> &constraints,
-	                      const PlacementRequest *request) const;
-	void CheckUniqueKey(const duckdb::TableCatalogEntry &table, const duckdb::CreateIndexInfo &index) const;
+	TablePlace PlaceOf(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table);
+	void CheckForeignKey(duckdb::ClientContext &context, const ObjectName &table, const TablePlace &place,
+	                     const ObjectName &other);
+	void CheckUniqueKey(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table,
+	                    const duckdb::CreateIndexInfo &index);
 	//! Refuses writes to `__quack`; notes others for eviction.
 	void OnWrite(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table);
 

@@ -201,6 +201,9 @@ ReplicatedTransactionManager::CaptureChanges(PartLayout layout, duckdb::DuckTran
 	for (auto &placed : open.placed) {
 		parts.AddPlacement(placed.second.first, placed.second.second);
 	}
+	for (auto &pair : open.joined) {
+		parts.AddForeignKey(pair.first, pair.second);
+	}
 	Capture(transaction).Run(parts);
 	if (open.is_serializable && !parts.IsEmpty()) {
 		AddReads(open, are_reads_hidden, parts);

@@ -200,6 +200,26 @@ bool TransactionRegistry::HasPlacements(duckdb::DuckTransaction &transaction) {
 	return found != open_transactions.end() && !found->second.placed.empty();
 }
 
+std::optional<PlacementRequest> TransactionRegistry::PlacementOf(duckdb::DuckTransaction &transaction,
+                                                                 const ObjectName &table) {
+	std::lock_guard<std::mutex> guard(lock);
+	auto found = open_transactions.find(&transaction);
+	if (found == open_transactions.end()) {
+		return std::nullopt;
+	}
+	auto wish = found->second.placed.find(table.Key());
+	return wish == found->second.placed.end() ? std::nullopt : std::make_optional(wish->second.second);
+}
+
+void TransactionRegistry::NoteForeignKey(duckdb::DuckTransaction &transaction, const ObjectName &table,
+                                         const ObjectName &other) {
+	std::lock_guard<std::mutex> guard(lock);
+	auto found = open_transactions.find(&transaction);
+	if (found != open_transactions.end()) {
+		found->second.joined.emplace_back(table, other);
+	}
+}
+
 void TransactionRegistry::CloseGate() {
 	std::lock_guard<std::mutex> guard(lock);
 	gate_closed = true;

@@ -34,6 +34,8 @@ struct OpenTransaction {
 	std::shared_ptr<const AppliedVector> snapshot;
 	//! Tables that get another place at COMMIT, by key.
 	std::map<std::string, std::pair<ObjectName, PlacementRequest>> placed;
+	//! Pairs of tables that must live in one group then.
+	std::vector<std::pair<ObjectName, ObjectName>> joined;
 	MonotonicNs opened_at = 0;
 	//! What it read is checked at commit; `read` holds the tables by key.
 	bool is_serializable = false;
@@ -85,6 +87,10 @@ public:
 	//! At its COMMIT the table gets another place; the last wish for a table counts.
 	void NotePlacement(duckdb::DuckTransaction &transaction, const ObjectName &table, PlacementRequest request);
 	bool HasPlacements(duckdb::DuckTransaction &transaction);
+	//! What NotePlacement noted for the table, if anything.
+	std::optional<PlacementRequest> PlacementOf(duckdb::DuckTransaction &transaction, const ObjectName &table);
+	//! At its COMMIT the two tables, which a foreign key joins, must live in one group.
+	void NoteForeignKey(duckdb::DuckTransaction &transaction, const ObjectName &table, const ObjectName &other);
 
 	//! Aborts open transactions of `database`, and waits for those that are ending anyway. Their sessions see `reason`
 	//! (SessionState::Doomed), at the latest at COMMIT. Returns how many were aborted.

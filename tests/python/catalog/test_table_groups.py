@@ -321,6 +321,162 @@ def test_shard_keys_stay_as_they_are(cluster: Cluster) -> None:
     assert cluster[2].rows("SELECT * FROM u ORDER BY k") == [(1, 2, 5), (2, 2, 2)]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE UNIQUE INDEX u ON t (v)",
+        "ALTER TABLE t ADD PRIMARY KEY (v)",
+        "ALTER TABLE t DROP COLUMN k",
+        "ALTER TABLE t RENAME COLUMN k TO l",
+        "ALTER TABLE t ALTER COLUMN k TYPE DOUBLE",
+    ],
+)
+def test_shard_keys_stay_as_they_are_from_the_first_transaction_on(
+    cluster: Cluster, change: str
+) -> None:
+    node = cluster[0].con
+    node.execute("BEGIN")
+    node.execute(
+        "CREATE TABLE s (k INTEGER, v INTEGER) WITH (quack_shard_key = 'k', quack_initial_groups = 4)"
+    )
+    node.execute("ALTER TABLE s RENAME TO t")
+    with pytest.raises(duckdb.Error, match="shard key"):
+        node.execute(change)
+        node.execute("COMMIT")
+    with contextlib.suppress(duckdb.Error):
+        node.execute("ROLLBACK")
+    assert groups(cluster[0]) == {}
+    assert [row[1] for row in cluster.assert_equal()] == ["main"]
+
+
+PARENT = "CREATE TABLE parent (i INTEGER PRIMARY KEY) WITH (quack_group = 'family')"
+CHILD = "CREATE TABLE child (i INTEGER REFERENCES Parent)"
+
+
+def test_foreign_keys_within_a_group(tmp_path: Path) -> None:
+    """What they point to is checked in the group's log, by every replica alike, also when it starts again."""
+    cluster = interleaved(tmp_path)
+    a, b, _ = cluster.replicas
+    a.con.execute(PARENT)
+    a.con.execute(CHILD + " WITH (quack_group = 'family')")
+    a.con.execute("INSERT INTO parent SELECT i FROM range(10) r(i)")
+    a.con.execute("INSERT INTO child VALUES (1)")
+    b.command("wait")
+    # Neither sees what the other does before the entries are in the log.
+    a.con.execute("BEGIN")
+    a.con.execute("INSERT INTO child VALUES (5)")
+    b.con.execute("DELETE FROM parent WHERE i = 5")
+    with pytest.raises(duckdb.Error, match="foreign key|onflict"):
+        a.con.execute("COMMIT")
+    b.con.execute("BEGIN")
+    b.con.execute("DELETE FROM parent WHERE i = 6")
+    a.con.execute("INSERT INTO child VALUES (6)")
+    with pytest.raises(duckdb.Error, match="foreign key|onflict"):
+        b.con.execute("COMMIT")
+    cluster.assert_equal()
+    assert b.rows("FROM child ORDER BY ALL") == [(1,), (6,)]
+    a.con.execute("BEGIN")
+    a.con.execute("ALTER TABLE child SET GROUP 'moved'")
+    a.con.execute("ALTER TABLE parent SET GROUP 'moved'")
+    a.con.execute("COMMIT")
+    assert a.command("checkpoint") == "ok"
+    a.con.execute("INSERT INTO child VALUES (7)")
+    with pytest.raises(duckdb.ConstraintException, match="foreign key"):
+        a.con.execute("INSERT INTO child VALUES (5)")
+    hashes = cluster.assert_equal()
+    path, log = a.path, a.log
+    a.close()
+    again = Replica(path, log, "n0")
+    cluster.replicas[0] = again
+    assert again.hashes() == hashes
+    assert groups(again) == {"main.child": ["moved"], "main.parent": ["moved"]}
+    with pytest.raises(duckdb.ConstraintException, match="foreign key"):
+        again.con.execute("DELETE FROM parent WHERE i = 7")
+    snapshot = tmp_path / "image"
+    again.command("checkpoint")
+    again.command("snapshot", str(snapshot))
+    assert b.command("install", str(snapshot)) == "ok"
+    b.con.execute("DELETE FROM child WHERE i = 7")
+    b.con.execute("DELETE FROM parent WHERE i = 7")
+    cluster.assert_equal()
+    cluster.close()
+
+
+APART = {
+    "made in one transaction": ["BEGIN", PARENT, CHILD, "COMMIT"],
+    "made in one transaction, sharded": [
+        "BEGIN",
+        "CREATE TABLE parent (i INTEGER PRIMARY KEY)"
+        " WITH (quack_shard_key = 'i', quack_initial_groups = 2)",
+        CHILD,
+        "COMMIT",
+    ],
+    "the parent moves before": [
+        "CREATE TABLE parent (i INTEGER PRIMARY KEY)",
+        "BEGIN",
+        "ALTER TABLE parent SET GROUP 'g'",
+        CHILD,
+        "COMMIT",
+    ],
+    "the parent moves after": [
+        "CREATE TABLE parent (i INTEGER PRIMARY KEY)",
+        CHILD,
+        "BEGIN",
+        "ALTER TABLE parent SET GROUP 'g'",
+        "COMMIT",
+    ],
+    "planning does not look": [
+        "SET disabled_optimizers = 'extension'",
+        "CREATE TABLE parent (i INTEGER PRIMARY KEY)",
+        "ALTER TABLE parent SET GROUP 'g'",
+        CHILD,
+    ],
+    "the parent has been renamed": [
+        "BEGIN",
+        "CREATE TABLE elder (i INTEGER PRIMARY KEY) WITH (quack_group = 'g')",
+        "ALTER TABLE elder RENAME TO parent",
+        CHILD,
+        "COMMIT",
+    ],
+}
+
+
+@pytest.mark.parametrize("statements", APART.values(), ids=APART.keys())
+def test_foreign_keys_never_leave_a_group(cluster: Cluster, statements: list[str]) -> None:
+    node = cluster[0].con
+    refused = ""
+    for statement in statements:
+        try:
+            node.execute(statement)
+        except duckdb.Error as error:
+            refused = str(error)
+            break
+    with contextlib.suppress(duckdb.Error):
+        node.execute("ROLLBACK")
+    assert "both must live in the same group" in refused
+    cluster.assert_equal()
+
+
+def test_a_family_is_made_in_one_transaction(cluster: Cluster) -> None:
+    node = cluster[0].con
+    for statement in [
+        "BEGIN",
+        PARENT,
+        CHILD + " WITH (quack_group = 'family')",
+        "INSERT INTO parent VALUES (1)",
+        "INSERT INTO child VALUES (1)",
+        "COMMIT",
+    ]:
+        node.execute(statement)
+    assert groups(cluster[1]) == {"main.child": ["family"], "main.parent": ["family"]}
+    # A table that is made anew under the old name counts, wherever the old one was.
+    node.execute("DROP TABLE child")
+    for statement in ["BEGIN", "DROP TABLE parent", PARENT.split(" WITH")[0], CHILD, "COMMIT"]:
+        node.execute(statement)
+    assert groups(cluster[1]) == {}
+    cluster.assert_equal()
+
+
 def test_keyless_rows_and_repeated_values(cluster: Cluster) -> None:
     node = cluster[0]
     node.con.execute(
