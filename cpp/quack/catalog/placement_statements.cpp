@@ -285,6 +285,20 @@ bool NamesCatalog(duckdb::ClientContext &context, const std::string &name) {
 	return duckdb::DatabaseManager::Get(context).GetDatabase(context, duckdb::Identifier(name)) != nullptr;
 }
 
+//! As ALTER TABLE finds a table by its name alone: temporary ones first, then along the search path.
+bool FindByName(duckdb::ClientContext &context, PlacementBindData &data) {
+	duckdb::QualifiedName name {duckdb::Identifier(data.table[0])};
+	auto entry =
+	    duckdb::Catalog::GetEntry<duckdb::TableCatalogEntry>(context, name, duckdb::OnEntryNotFound::RETURN_NULL);
+	if (!entry) {
+		return false;
+	}
+	data.catalog = entry->ParentCatalog().GetName().GetIdentifierName();
+	data.table = NameOf(*entry).schema;
+	data.table.push_back(entry->name.GetIdentifierName());
+	return true;
+}
+
 void Resolve(duckdb::ClientContext &context, PlacementBindData &data) {
 	auto &name = data.statement.name;
 	auto &search_path = *duckdb::ClientData::Get(context).catalog_search_path;
@@ -299,7 +313,7 @@ void Resolve(duckdb::ClientContext &context, PlacementBindData &data) {
 		return;
 	}
 	data.catalog = first.GetCatalog().GetIdentifierName();
-	if (data.table.size() == 1) {
+	if (data.table.size() == 1 && !FindByName(context, data)) {
 		auto path = first.GetSchemaPath();
 		std::vector<std::string> schema;
 		for (auto &part : path) {
