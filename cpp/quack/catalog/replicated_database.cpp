@@ -6,11 +6,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "duckdb/catalog/catalog.hpp"
+#include "duckdb/catalog/catalog_entry/schema_catalog_entry.hpp"
 #include "duckdb/common/string_util.hpp"
 #include "duckdb/main/attached_database.hpp"
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/connection.hpp"
 #include "quack/catalog/applier.hpp"
+#include "quack/catalog/capture.hpp"
 #include "quack/catalog/database_file.hpp"
 #include "quack/catalog/effects.hpp"
 #include "quack/catalog/equality_audit.hpp"
@@ -242,6 +245,31 @@ ChangeFeedStatus ReplicatedDatabase::ChangesStatus() const {
 std::shared_ptr<const Placements> ReplicatedDatabase::GetPlacements() const {
 	std::lock_guard<std::mutex> guard(core->state_lock);
 	return core->placements;
+}
+
+std::map<std::string, ObjectName> ReplicatedDatabase::TableNames() {
+	std::map<std::string, ObjectName> names;
+	auto database = core->Attached();
+	if (!database) {
+		return names;
+	}
+	try {
+		duckdb::Connection connection(core->instance);
+		auto &context = *connection.context;
+		SessionState::Get(context).SetConsistency(Consistency::Eventual);
+		auto note = [&](duckdb::CatalogEntry &entry) {
+			auto name = NameOf(entry);
+			names.emplace(name.Key(), std::move(name));
+		};
+		context.RunFunctionInTransaction([&]() {
+			database->GetCatalog().ScanSchemas(context, [&](duckdb::SchemaCatalogEntry &schema) {
+				schema.Scan(context, duckdb::CatalogType::TABLE_ENTRY, note);
+			});
+		});
+	} catch (std::exception &) {
+		names.clear();
+	}
+	return names;
 }
 
 uint64_t ReplicatedDatabase::RequestBaseNow() const {

@@ -219,6 +219,7 @@ struct ChangeFeedStatus {
 struct ReplicaCore;
 class Applier;
 class Placements;
+struct ObjectName;
 class EqualityAudit;
 class StreamSweeper;
 class PartSweeper;
@@ -284,6 +285,8 @@ public:
 	ChangeFeedStatus ChangesStatus() const;
 	//! Groups and where tables live, as of what is applied here; keys are ObjectName::Key().
 	std::shared_ptr<const Placements> GetPlacements() const;
+	//! Of every table, by ObjectName::Key(): its name as it was written. Empty while the catalog cannot be read.
+	std::map<std::string, ObjectName> TableNames();
 
 	//! The base of a request id that is made now: what is applied here, summed over all groups. Never falls.
 	uint64_t RequestBaseNow() const;

@@ -8,6 +8,7 @@
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/config.hpp"
 #include "duckdb/main/database_manager.hpp"
+#include "quack/catalog/effects.hpp"
 #include "quack/catalog/placement_statements.hpp"
 #include "quack/catalog/placement_request.hpp"
 #include "quack/catalog/placements.hpp"
@@ -26,8 +27,15 @@ using duckdb::Value;
 //! A node that needs longer to say how it is shows as unknown.
 constexpr MonotonicNs PEERS_TIMEOUT = NS_PER_SECOND;
 
-//! Schema path and name of a table's key.
-std::pair<std::string, std::string> NamesOf(const std::string &key) {
+//! Schema path and name of a table, of which there may be nothing but the key.
+std::pair<std::string, std::string> NamesOf(const std::string &key,
+                                            const std::map<std::string, catalog::ObjectName> &names) {
+	auto known = names.find(key);
+	if (known != names.end()) {
+		auto &schema = known->second.schema;
+		return {duckdb::StringUtil::Join(duckdb::vector<duckdb::string>(schema.begin(), schema.end()), "."),
+		        known->second.name};
+	}
 	auto end = key.find_last_of('\0');
 	auto schema = end == std::string::npos ? std::string() : key.substr(0, end);
 	return {duckdb::StringUtil::Replace(schema, std::string(1, '\0'), "."),
@@ -125,9 +133,10 @@ void RegisterSlotFunction(duckdb::ExtensionLoader &loader) {
 GroupRows TableGroupRows(NodeRuntime &runtime) {
 	auto placements = runtime.Replica().GetPlacements();
 	auto leaders = Leaders(runtime);
+	auto written = runtime.Replica().TableNames();
 	GroupRows rows;
 	for (auto &table : placements->Tables()) {
-		auto names = NamesOf(table.first);
+		auto names = NamesOf(table.first, written);
 		auto &placement = table.second;
 		std::map<raft::GroupId, uint64_t> slots;
 		for (uint32_t slot = 0; slot < catalog::SLOT_COUNT && placement.IsSharded(); slot++) {
