@@ -168,6 +168,10 @@ std::string RemoteCatalog::SearchSchema(ClientContext &context) {
 // Pushdown
 //===----------------------------------------------------------------------===//
 
+duckdb::ErrorData RemoteCatalog::SupportsCreateTable(duckdb::BoundCreateTableInfo &) {
+	return duckdb::ErrorData();
+}
+
 bool RemoteCatalog::Supports(RemoteCapability capability) const {
 	return capability == RemoteCapability::IS_REMOTE || capability == RemoteCapability::EXECUTE_QUERY_NODE ||
 	       capability == RemoteCapability::EXECUTE_STATEMENT;

@@ -50,6 +50,8 @@ public:
 	duckdb::optional_ptr<duckdb::CatalogEntry> CreateSchema(duckdb::CatalogTransaction transaction,
 	                                                        duckdb::CreateSchemaInfo &info) override;
 
+	//! The node judges options and all else.
+	duckdb::ErrorData SupportsCreateTable(duckdb::BoundCreateTableInfo &info) override;
 	bool Supports(duckdb::RemoteCapability capability) const override;
 	duckdb::unique_ptr<duckdb::TableRef> RemoteExecute(duckdb::ClientContext &context,
 	                                                   duckdb::unique_ptr<duckdb::QueryNode> node) override;
