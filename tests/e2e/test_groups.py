@@ -106,6 +106,23 @@ def test_statements_are_refused_while_the_switch_is_off(cluster: LocalCluster) -
     session.close()
 
 
+def test_a_read_only_attachment_changes_nothing(groups: LocalCluster) -> None:
+    session = quack.connect()
+    session.execute(groups.attach_sql().removesuffix(")") + ", READ_ONLY)")
+    for statement in (
+        "SELECT quack_multiraft_sql_set_enabled(false)",
+        "SELECT quack_multiraft_sql_set_enabled(false, 'cp')",
+        "CREATE TABLE cp.main.t (i INTEGER) WITH (quack_group = 'g')",
+        "ALTER TABLE cp.main.t SET GROUP 'g'",
+    ):
+        with pytest.raises(duckdb.InvalidInputException, match="attached in read-only mode"):
+            session.execute(statement)
+    assert session.execute(
+        "SELECT bool_and(enabled) FROM quack_multiraft_sql_contract_status('cp')"
+    ).fetchall() == [(True,)]
+    session.close()
+
+
 def test_tables_are_placed_where_they_are_told_to(
     groups: LocalCluster, session: duckdb.DuckDBPyConnection
 ) -> None:

@@ -3,7 +3,10 @@
 #include "duckdb/common/exception/binder_exception.hpp"
 #include "duckdb/execution/expression_executor_state.hpp"
 #include "duckdb/function/scalar_function.hpp"
+#include "duckdb/main/attached_database.hpp"
 #include "duckdb/main/client_context.hpp"
+#include "duckdb/main/database_manager.hpp"
+#include "duckdb/transaction/meta_transaction.hpp"
 #include "quack/sql/node_runtime.hpp"
 #include "quack/sql/remote_catalog.hpp"
 #include "quack/sql/sql_error.hpp"
@@ -14,10 +17,26 @@ namespace {
 
 constexpr MonotonicNs SET_TIMEOUT = 10 * NS_PER_SECOND;
 
+//! It is no write of a table, but who asked for a session that changes nothing means this too.
+void RefuseReadOnly(duckdb::ClientContext &context, const std::string &function, const std::string &catalog) {
+	auto database = duckdb::DatabaseManager::Get(context).GetDatabase(context, duckdb::Identifier(catalog));
+	if (database && database->IsReadOnly()) {
+		throw duckdb::InvalidInputException("%s: catalog \"%s\" is attached in read-only mode; attach it without "
+		                                    "READ_ONLY to change a setting of its cluster",
+		                                    function, catalog);
+	}
+	if (duckdb::MetaTransaction::Get(context).IsReadOnly()) {
+		throw duckdb::TransactionException("%s: the transaction is launched in read-only mode; a setting of the "
+		                                   "cluster is changed outside of it",
+		                                   function);
+	}
+}
+
 void Set(duckdb::ClientContext &context, const ClusterSetting &setting, const duckdb::Value &value,
          std::string catalog) {
 	auto is_own = catalog.empty() || catalog == catalog::CATALOG_NAME;
 	if (is_own && NodeRuntime::Find(*context.db)) {
+		RefuseReadOnly(context, setting.function, catalog::CATALOG_NAME);
 		auto status = setting.set(NodeRuntime::Get(*context.db)->Replica(), value, SystemClock().Now() + SET_TIMEOUT);
 		if (!status.IsOk()) {
 			ThrowCoded(status);
@@ -25,6 +44,7 @@ void Set(duckdb::ClientContext &context, const ClusterSetting &setting, const du
 		return;
 	}
 	catalog = catalog.empty() ? OnlyRemoteCatalog(context, setting.function) : catalog;
+	RefuseReadOnly(context, setting.function, catalog);
 	RemoteRows remote;
 	if (catalog.empty() ||
 	    !RunOnRemote(context, catalog, "SELECT " + setting.function + "(" + value.ToSQLString() + ")", remote)) {
