@@ -135,7 +135,9 @@ node::RaftEngineConfig NodeRuntime::EngineConfig() const {
 	};
 	result.duckdb_version = QUACK_DUCKDB_VERSION;
 	result.storage_version = static_cast<uint64_t>(duckdb::StorageVersion::V2_0_0);
+	// Entries are always written in the newest format: a node that does not read it is not let in.
 	result.entry_format_max = std::max(catalog::ENTRY_FORMAT_VERSION, node::TRANSACTION_ENTRY_VERSION);
+	result.entry_format_min = result.entry_format_max;
 	result.temp_dir = directory->IncomingPath();
 	result.log_dir = directory->LogPath();
 	result.election_timeout = static_cast<MonotonicNs>(config.election_timeout_ms) * NS_PER_MS;

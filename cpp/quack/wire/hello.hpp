@@ -43,7 +43,7 @@ struct Hello {
 	//! Effects are applied by DuckDB itself: only equal versions surely apply alike.
 	std::string duckdb_version;
 	uint64_t storage_version = 0;
-	//! Entry formats that this node can read; it writes the highest that all can read.
+	//! Entry formats that this node can both write and read: two nodes that share none may not be in one cluster.
 	uint32_t entry_format_min = 1;
 	uint32_t entry_format_max = 1;
 	uint64_t capabilities = 0;
