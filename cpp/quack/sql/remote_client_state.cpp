@@ -32,6 +32,16 @@ bool RemoteClientState::OnlyPlans() {
 	return StringUtil::StartsWith(query_start, "create") && StringUtil::Contains(query_start, " view ");
 }
 
+bool RemoteClientState::ShowsDefinitions() {
+	std::lock_guard<std::mutex> guard(lock);
+	for (auto word : {"describe", "desc ", "show ", "summarize "}) {
+		if (running && StringUtil::StartsWith(query_start, word)) {
+			return true;
+		}
+	}
+	return running && StringUtil::Contains(query_start, "table_info");
+}
+
 void RemoteClientState::NotePushed(duckdb::idx_t count) {
 	std::lock_guard<std::mutex> guard(lock);
 	pushed_parameters = count;

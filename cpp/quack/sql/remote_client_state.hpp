@@ -23,6 +23,9 @@ public:
 	//! Whether what is bound now is only planned: no query runs (a relation asks for its columns), or the query is
 	//! EXPLAIN, PREPARE, DESCRIBE or CREATE VIEW.
 	bool OnlyPlans();
+	//! Whether the running query shows the definition of a table: it looks a name up once and asks the node nothing
+	//! more.
+	bool ShowsDefinitions();
 	//! A statement with `count` parameters was pushed as a whole.
 	void NotePushed(duckdb::idx_t count);
 

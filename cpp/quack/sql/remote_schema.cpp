@@ -240,7 +240,8 @@ optional_ptr<CatalogEntry> RemoteSchemaEntry::LookupEntry(CatalogTransaction tra
 	// Whoever asks again, or with a place, will use the columns.
 	bool again = remote_transaction.NoteLookup(context, GetSchemaName() + "." + entry_name);
 	bool binder = lookup_info.GetErrorContext().query_location.IsValid();
-	bool fresh = again || binder || !duckdb::Settings::Get<duckdb::EnableOptimizerSetting>(context);
+	bool fresh = again || binder || !duckdb::Settings::Get<duckdb::EnableOptimizerSetting>(context) ||
+	             RemoteClientState::Get(context).ShowsDefinitions();
 	while (true) {
 		auto snapshot = remote_transaction.Snapshot(context, fresh);
 		auto schema_entry = snapshot->FindSchema(name.GetIdentifierName());

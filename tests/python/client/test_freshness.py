@@ -41,6 +41,31 @@ def test_new_altered_and_dropped_tables(session, reader) -> None:
     assert reader.execute(tables).fetchall() == [(0,)]
 
 
+SHOWN = {
+    "SHOW": ("SHOW d", 0),
+    "DESCRIBE": ("DESCRIBE d", 0),
+    "PRAGMA": ("PRAGMA table_info('d')", 1),
+    "function": ("FROM pragma_table_info('d')", 1),
+    "SUMMARIZE": ("SUMMARIZE d", 0),
+}
+
+
+@pytest.mark.parametrize(("statement", "name"), SHOWN.values(), ids=SHOWN.keys())
+def test_definitions_are_shown_as_they_are_now(session, reader, statement: str, name: int) -> None:
+    """Also to the session that has just changed them."""
+    for one in (session, reader):
+        one.execute("USE cp")
+    session.execute("CREATE OR REPLACE TABLE d (i INTEGER)")
+    for column in ("j", "k", "l"):
+        session.execute(f"ALTER TABLE d ADD COLUMN {column} INTEGER")
+        wanted = ["i", "j", "k", "l"][: "ijkl".index(column) + 1]
+        for one in (session, reader):
+            assert [row[name] for row in one.execute(statement).fetchall()] == wanted
+    session.execute("DROP TABLE d")
+    for one in (session, reader):
+        one.execute("USE memory")
+
+
 def test_mixed_and_local_inserts_use_the_new_columns(session, reader) -> None:
     session.execute("CREATE TABLE cp.g (i INTEGER)")
     reader.execute("CREATE TABLE here AS SELECT 1 AS i")
