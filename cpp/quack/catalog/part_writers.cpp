@@ -46,12 +46,18 @@ void PartWriters::AddPlacement(const ObjectName &table, const PlacementRequest &
 }
 
 void PartWriters::RenamePlacement(const ObjectName &from, const ObjectName &to) {
-	renamed[to.Key()] = PlaceOf(from);
+	auto place = PlaceOf(from);
+	renamed[to.Key()] = place;
 	renamed[from.Key()] = TablePlace();
 	auto found = placed.find(from.Key());
 	if (found != placed.end()) {
 		auto request = std::move(found->second.second);
 		placed.erase(found);
+		if (request.kind == PlacementRequest::Kind::Resized) {
+			// What is committed under the new name is not sharded.
+			request.kind = PlacementRequest::Kind::Sharded;
+			request.shard_key = place.shard_key;
+		}
 		placed[to.Key()] = {to, std::move(request)};
 	}
 	for (auto &pair : joined) {

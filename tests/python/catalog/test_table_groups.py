@@ -179,6 +179,30 @@ def test_a_place_follows_its_table_within_a_transaction(cluster: Cluster) -> Non
     cluster.assert_equal()
 
 
+def test_a_number_of_groups_follows_its_table_within_a_transaction(cluster: Cluster) -> None:
+    node = cluster[0]
+    for statement in [
+        "CREATE TABLE t (k INTEGER PRIMARY KEY, v INTEGER)"
+        " WITH (quack_shard_key = 'k', quack_initial_groups = 2)",
+        "INSERT INTO t SELECT i, 0 FROM range(20) r(i)",
+        "BEGIN",
+        "UPDATE t SET v = 1 WHERE k < 10",
+        "ALTER TABLE t SET GROUPS 3",
+        "ALTER TABLE t RENAME TO u",
+        "INSERT INTO u VALUES (20, 1)",
+        "COMMIT",
+        "UPDATE u SET v = v + 1",
+    ]:
+        node.con.execute(statement)
+    assert groups(cluster[1]) == {"main.u": ["shard-0", "shard-1", "shard-2"]}
+    cluster.assert_equal()
+    assert cluster[2].rows("SELECT count(*), sum(v) FROM u") == [(21, 32)]
+    with pytest.raises(duckdb.ConstraintException, match="primary key"):
+        node.con.execute("INSERT INTO u VALUES (3, 3), (30, 3)")
+    with pytest.raises(duckdb.Error, match="shard key"):
+        node.con.execute("ALTER TABLE u RENAME COLUMN k TO l")
+
+
 def test_groups_are_resized_under_load(cluster: Cluster) -> None:
     cluster[0].con.execute(
         "CREATE TABLE t (k INTEGER PRIMARY KEY, n INTEGER) WITH (quack_shard_key = 'k', quack_initial_groups = 4)"
