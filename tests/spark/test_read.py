@@ -272,8 +272,8 @@ def test_rows_are_split_and_complete(spark, sql, options, table, tmp_path):
 def test_a_sharded_table_is_split_by_its_shards(spark, sql, options, table):
     sql("SELECT quack_multiraft_sql_set_enabled(true)")
     sql(
-        f'CREATE TABLE {table} ("Tenant" VARCHAR, region INTEGER, n BIGINT)'
-        " WITH (quack_shard_key = 'Tenant,region', quack_initial_groups = 3)"
+        f'CREATE TABLE {table} ("The, Tenant" VARCHAR, region INTEGER, n BIGINT)'
+        """ WITH (quack_shard_key = '"The, Tenant",region', quack_initial_groups = 3)"""
     )
     sql(f"INSERT INTO {table} SELECT 'tenant ' || range % 40, range % 3, range FROM range(5000)")
 
@@ -284,7 +284,7 @@ def test_a_sharded_table_is_split_by_its_shards(spark, sql, options, table):
         return [set(part) for part in found]
 
     def expected(groups: int) -> list[set[int]]:
-        slot = f'quack_slot("Tenant", region) % {groups}'
+        slot = f'quack_slot("The, Tenant", region) % {groups}'
         rows = sql(f"SELECT list(n) FROM {table} GROUP BY {slot} ORDER BY {slot}")
         return [set(part) for (part,) in rows]
 

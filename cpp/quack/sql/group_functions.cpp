@@ -42,6 +42,15 @@ std::pair<std::string, std::string> NamesOf(const std::string &key,
 	        end == std::string::npos ? key : key.substr(end + 1)};
 }
 
+//! Names as SQL needs them, so that they may stand within quack_slot(...).
+std::string ShardKeyText(const catalog::Placement &placement) {
+	std::string text;
+	for (auto &column : placement.shard_key) {
+		text += (text.empty() ? "" : ",") + duckdb::SQLIdentifier::ToString(column);
+	}
+	return text;
+}
+
 std::map<raft::GroupId, std::string> Leaders(NodeRuntime &runtime) {
 	std::map<raft::GroupId, std::string> leaders;
 	for (auto &group : runtime.Engine().GetStatus()) {
@@ -146,11 +155,7 @@ GroupRows TableGroupRows(NodeRuntime &runtime) {
 			auto leader = leaders.find(group);
 			rows.push_back(
 			    {Value(names.first), Value(names.second),
-				 placement.IsSharded()
-			         ? Value(duckdb::StringUtil::Join(duckdb::vector<duckdb::string>(placement.shard_key.begin(),
-					                                                                 placement.shard_key.end()),
-					                                  ","))
-					 : Value(duckdb::LogicalType::VARCHAR),
+				 placement.IsSharded() ? Value(ShardKeyText(placement)) : Value(duckdb::LogicalType::VARCHAR),
 				 Value::UBIGINT(placement.IsSharded() ? slots[group] : catalog::SLOT_COUNT),
 				 Value(placements->NameOf(group)), Value::UBIGINT(placement.epoch),
 				 leader == leaders.end() || leader->second.empty() ? Value(duckdb::LogicalType::VARCHAR)

@@ -227,8 +227,7 @@ def _shards(session: duckdb.DuckDBPyConnection, table: TableName) -> tuple[int, 
     if not found:
         return None
     ((shard_key, groups),) = found
-    key = ", ".join(quoted(name) for name in shard_key.split(","))
-    return groups, f"(quack_slot({key}) % {groups})::INTEGER"
+    return groups, f"(quack_slot({shard_key}) % {groups})::INTEGER"
 
 
 class SnapshotReader(DataSourceReader):
