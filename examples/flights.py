@@ -60,7 +60,7 @@ def ingest_stream(spark: SparkSession, lake: Lake, arrivals: pathlib.Path) -> No
                 "unique": [["time_hour", "carrier", "flight", "origin"]],
                 "range": {"month": {"min": 1, "max": 12}, "distance": {"min": 1}},
             },
-            "partition_by": ["month"],
+            "partition_by": ["origin"],
             "sort_by": ["time_hour"],
             "view": "flights",
         }

@@ -20,6 +20,9 @@ def test_the_example(spark, tmp_path, capsys):
     spec.loader.exec_module(example)
     done = example.main(tmp_path / "all", 2, spark)
     assert done.ok
+    compacted = done.steps[0].counts
+    assert (compacted["files_before"], compacted["files"], compacted["rows"]) == (6, 3, 51_955)
+    assert done.steps[1].counts["files"] == 6
     assert done.steps[2].counts["rows"] == 51_955
     assert done.steps[2].counts["orphans"] == 0
     said = capsys.readouterr().out
