@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -112,5 +113,20 @@ def test_a_full_disk_leaves_nothing(pipeline):
         assert pipeline.metadata("ducklake_table") == []
         pipeline.run(pipeline.ingest(0, 9))
         assert pipeline.ids() == list(range(9))
+        pipeline.run(pipeline.ingest(9, 12))
+        files = pipeline.files()
+        filler = place / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(512))
+        compact = {"kind": "compact", "table": "rows"}
+        # Whoever looks first says it: the trial of the storage, or the task that writes.
+        with pytest.raises((PipelineError, StorageError), match="No space left on device"):
+            pipeline.run(compact)
+        filler.unlink()
+        assert pipeline.files() == files
+        assert pipeline.ids() == list(range(12))
+        assert pipeline.run(compact, {"kind": "verify"}).steps[0].counts["files"] == 3
+        assert pipeline.ids() == list(range(12))
     finally:
         subprocess.run(["umount", str(place)], check=True)

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import os
 import pathlib
+import subprocess
 import threading
 
 import pytest
@@ -424,6 +425,26 @@ def test_a_full_or_missing_staging_folder_is_named(sql, options, table, tmp_path
     with pytest.raises(SparkError, match="cannot stage the rows of the read in /dev/full"):
         source.reader(source.schema()).partitions()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_staging_folder_without_space_is_named(options, tmp_path):
+    words = ["mount", "-t", "tmpfs", "-o", "size=256k,mode=0777", "tmpfs", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"this user cannot mount a small file system: {done.stderr.strip()}")
+    try:
+        with pytest.raises(
+            SparkError, match=r"cannot stage the rows .*No space left on device.*staging_dir"
+        ):
+            parts_of(
+                options,
+                query="SELECT range AS i FROM range(200000)",
+                inline_bytes_max="0",
+                staging_dir=str(tmp_path),
+            )
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 def test_a_read_goes_on_when_the_leader_dies(spark, sql, options, table, spark_cluster):
