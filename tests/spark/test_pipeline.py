@@ -354,6 +354,9 @@ def test_the_command(pipeline, spark_cluster, monkeypatch, capsys):
     )
     assert quack.cli.main.main() == 1
     assert "no Java" in capsys.readouterr().err
+    code, out = command("--set", "day=1", "--json")
+    assert code == 1
+    assert "no Java" in json.loads(out)["error"]
 
 
 def test_what_cannot_be_reached_is_named(pipeline, tmp_path, monkeypatch):

@@ -107,13 +107,14 @@ def run(
     """Run the steps of a job that are not committed yet. Exit code 1 on a failure or on damage."""
     from quack.spark import check_environment
 
-    check_environment()
+    with failure_as_json(as_json, SparkError):
+        check_environment()
     from quack.pipeline import load_job
     from quack.pipeline import run as run_job
 
     loaded = load_job(job, _variables(variables))
-    cluster = _cluster(config, url, ca_file, token_file)
     with failure_as_json(as_json, *_FAILURES, job_id=loaded.job_id), _progress() as progress:
+        cluster = _cluster(config, url, ca_file, token_file)
         summary = run_job(
             loaded, cluster=cluster, master=master, dry_run=dry_run, progress=progress
         )
