@@ -210,6 +210,11 @@ def test_what_is_wrong_is_said(spark, sql, options, source, sink, tmp_path):
     start = stream.initialOffset()
     with pytest.raises(SparkError, match="where it means nothing"):
         stream.latestOffset({**start, "cluster_id": "another"}, ReadAllAvailable())
+    stream = reader(options, source, num_partitions="2", key="nobody")
+    change_randomly(sql, source, random.Random(3), 1)
+    end = stream.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(SparkError, match="option key: the changes of table .* no column nobody"):
+        stream.partitions(start, end)
 
     change_randomly(sql, source, random.Random(4), 5)
     run(spark, options, source, sink, tmp_path)

@@ -84,6 +84,16 @@ def change_schema(options: QuackOptions) -> StructType:
     return _ask(options, f"cannot read the changes of table {table}", question)
 
 
+def _check_key(key: Sequence[str], columns: list[tuple[str, Any]], what: str) -> None:
+    has = {name.lower() for name, _ in columns}
+    missing = [name for name in key if name.lower() not in has]
+    if missing:
+        raise SparkError(
+            f"option key: {what} have no column {', '.join(missing)}; they have "
+            + ", ".join(name for name, _ in columns)
+        )
+
+
 def _indexes(position: Position) -> dict[int, int]:
     pairs = (one.split(":") for one in position.applied.split(",") if one)
     return {int(group): int(index) for group, index in pairs}
@@ -197,11 +207,13 @@ class ChangeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             expression = f"CAST(hash({key}) % {parts} AS INTEGER)"
         if start == end:
             return []
-        return _ask(
-            options,
-            self._doing,
-            lambda session: stage(session, options, self._schema, rows, parts, expression),
-        )
+
+        def question(session: duckdb.DuckDBPyConnection) -> list[staged.SnapshotPartition]:
+            if parts > 1:
+                _check_key(options.key or (), source_columns(session, options, rows), rows.what)
+            return stage(session, options, self._schema, rows, parts, expression)
+
+        return _ask(options, self._doing, question)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of one part, in order; runs in a task."""

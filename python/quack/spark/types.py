@@ -48,6 +48,8 @@ _FROM_DUCKDB: dict[str, spark.DataType] = {
     "interval": spark.DayTimeIntervalType(0, 3),
     "variant": spark.VariantType(),
 }
+#: A stream of changes has no query, and a schema that names the columns it wants.
+_WAY_OUT = "read it by query with c::VARCHAR, or leave it out: columns, or .schema() of a stream"
 #: Values that Spark's type does not have: a condition on the column, and what to say.
 _OUTSIDE = {
     "DATE": ("NOT isfinite({})", "Spark's dates know no infinity"),
@@ -210,7 +212,7 @@ def read_expression(name: str, duck: Any) -> str:
     if isinstance(wanted, spark.DayTimeIntervalType):
         complaint = text(
             f"column {column}: an interval with months has no place in Spark's day-time interval;"
-            " read it by query with c::VARCHAR"
+            f" {_WAY_OUT}"
         )
         return (
             f"CASE WHEN datepart('year', {column}) <> 0 OR datepart('month', {column}) <> 0 "
@@ -220,7 +222,7 @@ def read_expression(name: str, duck: Any) -> str:
     value = column if canonical == str(duck) else f"CAST({column} AS {canonical})"
     if canonical in _OUTSIDE:
         is_outside, why = _OUTSIDE[canonical]
-        complaint = text(f"column {column}: {why}; read it by query with nullif or c::VARCHAR")
+        complaint = text(f"column {column}: {why}; {_WAY_OUT}")
         failing = f"WHEN {is_outside.format(column)} THEN error({complaint})::{canonical}"
         return f"CASE {failing} ELSE {value} END AS {column}"
     return column if value == column else f"{value} AS {column}"
