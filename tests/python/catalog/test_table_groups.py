@@ -481,6 +481,28 @@ def test_foreign_keys_never_leave_a_group(cluster: Cluster, statements: list[str
     cluster.assert_equal()
 
 
+@pytest.mark.parametrize("place", ["", " WITH (quack_group = 'family')"])
+@pytest.mark.parametrize("move", ["SET GROUP 'h'", "SET GROUP DEFAULT"])
+@pytest.mark.parametrize("creates_first", [True, False])
+def test_two_transactions_do_not_part_a_family(
+    cluster: Cluster, place: str, move: str, creates_first: bool
+) -> None:
+    """One makes the child, the other moves the parent; neither sees the other before COMMIT."""
+    a, b, _ = cluster.replicas
+    a.con.execute(PARENT.split(" WITH")[0] + place)
+    b.command("wait")
+    statements = [CHILD + place, "ALTER TABLE parent " + move]
+    first, second = statements if creates_first else reversed(statements)
+    a.con.execute("BEGIN")
+    a.con.execute(first)
+    b.con.execute(second)
+    with pytest.raises(duckdb.Error, match="same group|schema_changed"):
+        a.con.execute("COMMIT")
+    cluster.assert_equal()
+    placed = groups(b)
+    assert creates_first or placed.get("main.child") == placed.get("main.parent")
+
+
 def test_a_family_is_made_in_one_transaction(cluster: Cluster) -> None:
     node = cluster[0].con
     for statement in [
