@@ -239,8 +239,9 @@ duckdb::unique_ptr<duckdb::GlobalTableFunctionState> InitPlacement(duckdb::Clien
 	return duckdb::make_uniq<PlacementState>();
 }
 
-//! On this node, inside the session's transaction; it takes effect at COMMIT.
-void PlaceHere(duckdb::ClientContext &context, const PlacementBindData &data) {
+//! Null when there is none and that may be (IF EXISTS).
+duckdb::optional_ptr<duckdb::TableCatalogEntry> FindTable(duckdb::ClientContext &context,
+                                                          const PlacementBindData &data) {
 	duckdb::vector<duckdb::Identifier> path;
 	for (size_t i = 0; i + 1 < data.table.size(); i++) {
 		path.emplace_back(data.table[i]);
@@ -249,7 +250,12 @@ void PlaceHere(duckdb::ClientContext &context, const PlacementBindData &data) {
 	                                                     duckdb::Identifier(data.table.back()));
 	auto on_missing =
 	    data.statement.if_exists ? duckdb::OnEntryNotFound::RETURN_NULL : duckdb::OnEntryNotFound::THROW_EXCEPTION;
-	auto entry = duckdb::Catalog::GetEntry<duckdb::TableCatalogEntry>(context, name, on_missing);
+	return duckdb::Catalog::GetEntry<duckdb::TableCatalogEntry>(context, name, on_missing);
+}
+
+//! On this node, inside the session's transaction; it takes effect at COMMIT.
+void PlaceHere(duckdb::ClientContext &context, const PlacementBindData &data) {
+	auto entry = FindTable(context, data);
 	if (!entry) {
 		return;
 	}
@@ -273,6 +279,9 @@ void RunPlacement(duckdb::ClientContext &context, duckdb::TableFunctionInput &in
 		return;
 	}
 	if (data.remote && data.remote(context, data.catalog, data.statement, data.table)) {
+		return;
+	}
+	if (database && !FindTable(context, data)) {
 		return;
 	}
 	throw duckdb::BinderException("ALTER TABLE ... SET GROUP(S): catalog \"%s\" has no groups; it must be a catalog of "
@@ -313,6 +322,9 @@ void Resolve(duckdb::ClientContext &context, PlacementBindData &data) {
 		return;
 	}
 	data.catalog = first.GetCatalog().GetIdentifierName();
+	if (data.catalog.empty()) {
+		data.catalog = duckdb::DatabaseManager::TryGetDefaultDatabase(context).GetIdentifierName();
+	}
 	if (data.table.size() == 1 && !FindByName(context, data)) {
 		auto path = first.GetSchemaPath();
 		std::vector<std::string> schema;
