@@ -82,6 +82,21 @@ def test_readers_see_every_row_once_while_rows_move(pipeline, events, spark_clus
     assert whole == [(2571, "2024-01-01")]
 
 
+def test_a_dry_run_counts_and_checks(pipeline, events):
+    planned = pipeline.run(tier(events, "id < 100"), dry_run=True).steps[0]
+    assert (planned.state, planned.counts) == ("planned", {"rows": 100})
+    pipeline.sql(f"ALTER TABLE {events} ADD COLUMN lasts INTERVAL")
+    with pytest.raises(PipelineError, match="column lasts: type interval day to second has no"):
+        pipeline.run(tier(events, "id < 100"), dry_run=True)
+    with pytest.raises(PipelineError, match="column lasts: type interval day to second has no"):
+        pipeline.run(tier(events, "id < 100"))
+    assert pipeline.sql(f"SELECT count(*) FROM {events}") == [(3000,)]
+    pipeline.sql(f"ALTER TABLE {events} DROP COLUMN lasts")
+    with pytest.raises(PipelineError, match="partition_by names nobody"):
+        pipeline.run(tier(events, "id < 100", partition_by=["nobody"]), dry_run=True)
+    assert pipeline.files() == []
+
+
 def test_rows_that_change_while_they_are_exported_are_exported_again(pipeline, events, monkeypatch):
     """One row is changed, one comes and one goes between export and cut."""
     whole = quack.pipeline.context.commit_once

@@ -22,6 +22,7 @@ from quack.spark.options import TableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 __all__ = ["partition_columns", "require_same", "run_ingest", "target_columns"]
 
@@ -49,7 +50,7 @@ def _run(context: Context, name: str, step: Ingest, secrets: dict[str, str]) -> 
     what = f"step {name}"
     frame = _checked_source(context.start_spark(), step, secrets, what)
     table = context.table(step.table, what)
-    columns = target_columns(_data_of(frame), step.table, table, step.rules.not_null)
+    columns = target_columns(_data_of(frame).schema, step.table, table, step.rules.not_null)
     partition_by = partition_columns(step.table, table, columns, step.partition_by)
     not_null = [column.name for column in columns if not column.nulls_allowed]
     frame = with_problems(frame, step.rules, not_null, what)
@@ -179,15 +180,15 @@ def _compare(frame: DataFrame, source: Source, what: str) -> None:
 
 
 def target_columns(
-    frame: DataFrame, name: TableName, table: LakeTable | None, not_null: Sequence[str]
+    schema: StructType, name: TableName, table: LakeTable | None, not_null: Sequence[str]
 ) -> tuple[Column, ...]:
-    """Return the columns of the table, which is there or will be made for the rows.
+    """Return the columns of the table, which is there or will be made for rows of a schema.
 
     Raises:
         PipelineError: the rows do not fit the table; names every column.
 
     """
-    came = columns_of(frame.schema, not_null, f"lake table {name}")
+    came = columns_of(schema, not_null, f"lake table {name}")
     if table is None:
         return came
     problems = differences(table.columns, came, f"lake table {name}")

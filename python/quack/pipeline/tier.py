@@ -61,12 +61,10 @@ def _try_tier(context: Context, name: str, step: Tier) -> StepSummary:
     what = f"step {name}"
     names = _source_columns(context, step, what)
     if context.dry_run:
-        with context.session(f"count rows of {step.source}") as session:
-            count, _ = _fingerprint(session, step, names)
-        return StepSummary(name, step.kind, "planned", {"rows": count})
+        return _planned(context, name, step, names)
     frame = _exported(context, step, names, what)
     table = context.table(step.table, what)
-    columns = target_columns(frame.drop(SUMMED), step.table, table, ())
+    columns = target_columns(frame.drop(SUMMED).schema, step.table, table, ())
     partition_by = partition_columns(step.table, table, columns, step.partition_by)
     not_null = [column.name for column in columns if not column.nulls_allowed]
     frame = with_problems(frame, Rules(), not_null, what)
@@ -97,6 +95,23 @@ def _try_tier(context: Context, name: str, step: Tier) -> StepSummary:
         done = context.commit(working.run, step.kind, step.digest(), body)
         working.settle(done, {folder + file.path for file in written.files})
     return StepSummary(name, step.kind, counts=done.counts)
+
+
+def _planned(context: Context, name: str, step: Tier, names: list[str]) -> StepSummary:
+    """Check what can be checked without an export, and count the rows."""
+    from quack.spark.reader import Rows, source_columns
+    from quack.spark.types import read_schema
+
+    what = f"step {name}"
+    listed = ", ".join(quoted(one) for one in names)
+    rows = Rows(f"(SELECT {listed} FROM {step.source.sql()})", f"table {step.source}")
+    with context.session(f"count rows of {step.source}") as session:
+        count, _ = _fingerprint(session, step, names)
+        schema = read_schema(source_columns(session, context.options, rows), rows.what)
+    table = context.table(step.table, what)
+    columns = target_columns(schema, step.table, table, ())
+    partition_columns(step.table, table, columns, step.partition_by)
+    return StepSummary(name, step.kind, "planned", {"rows": count})
 
 
 def _source_columns(context: Context, step: Tier, what: str) -> list[str]:
