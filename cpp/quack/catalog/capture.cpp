@@ -14,6 +14,7 @@
 #include "duckdb/common/serializer/memory_stream.hpp"
 #include "duckdb/main/client_data.hpp"
 #include "duckdb/parser/constraints/foreign_key_constraint.hpp"
+#include "duckdb/parser/constraints/unique_constraint.hpp"
 #include "duckdb/parser/parsed_data/alter_table_info.hpp"
 #include "duckdb/parser/parsed_data/create_info.hpp"
 #include "duckdb/parser/parsed_data/create_trigger_info.hpp"
@@ -525,6 +526,13 @@ void Capture::OnCreate(duckdb::CatalogEntry &created) {
 		RefuseUpdatesBeforeIndex(index.GetDataTableInfo(), index.column_ids);
 		table.name = index.GetTableName().GetIdentifierName();
 		touched.push_back(table);
+		std::vector<std::string> columns;
+		for (auto &expression : index.parsed_expressions) {
+			columns.push_back(expression->GetName().GetIdentifierName());
+		}
+		if (index.IsUnique()) {
+			RefuseUniqueWithoutShardKey(table, columns);
+		}
 	}
 	if (created.type == CatalogType::TRIGGER_ENTRY) {
 		auto table = name;
@@ -558,6 +566,13 @@ void Capture::OnCreate(duckdb::CatalogEntry &created) {
 	       created.type == CatalogType::INDEX_ENTRY);
 	if (placement && !is_looking_ahead) {
 		parts->AddPlacement(name, *placement);
+	}
+}
+
+//! Looked at when it was planned too, but the transaction may have renamed or replaced the table.
+void Capture::RefuseUniqueWithoutShardKey(const ObjectName &table, const std::vector<std::string> &columns) const {
+	if (!is_looking_ahead) {
+		CheckUniqueHoldsShardKey(table.name, parts->PlaceOf(table).shard_key, columns, "the unique index");
 	}
 }
 
@@ -627,6 +642,13 @@ void Capture::OnAlter(duckdb::CatalogEntry &before, duckdb::CatalogEntry &after,
 			all.push_back(i);
 		}
 		RefuseUpdatesBeforeIndex(*storage.GetDataTableInfo(), all);
+		auto &unique = alter.Cast<duckdb::AddConstraintInfo>().constraint->Cast<duckdb::UniqueConstraint>();
+		auto &columns = after.Cast<duckdb::TableCatalogEntry>().GetColumns();
+		std::vector<std::string> names;
+		for (auto &index : unique.GetLogicalIndexes(columns)) {
+			names.push_back(columns.GetColumn(index).Name().GetIdentifierName());
+		}
+		RefuseUniqueWithoutShardKey(altered, names);
 	}
 	AddDdl(DdlAction::Alter, after.type, altered, {name, old_name, altered},
 	       ByteView(reinterpret_cast<const char *>(bytes), size), builds_index);

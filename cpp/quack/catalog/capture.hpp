@@ -59,6 +59,7 @@ private:
 	                  const std::vector<int64_t> &row_ids);
 	void WriteMoved(duckdb::DuckTableEntry &table, raft::GroupId group, const std::vector<int64_t> &row_ids);
 	void WriteInserts(duckdb::LocalTableStorage &storage);
+	void RefuseUniqueWithoutShardKey(const ObjectName &table, const std::vector<std::string> &columns) const;
 	void RefuseShardKeyChange(const ObjectName &table, const duckdb::AlterInfo &alter) const;
 	void WriteInserts();
 	void WriteSequences();

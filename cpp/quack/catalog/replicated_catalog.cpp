@@ -125,6 +125,12 @@ void ReplicatedCatalog::RequireGroupStatements() const {
 	}
 }
 
+//! A table that this transaction has made or changed may have had another name, or be another table under the name of
+//! one with a place: then COMMIT, which follows the changes, has to tell.
+static bool IsPlaceKnown(const duckdb::TableCatalogEntry &table) {
+	return table.timestamp.load() < duckdb::TRANSACTION_ID_START || table.tags.find(PLACEMENT_TAG) != table.tags.end();
+}
+
 //! Where the table will live when the session's transaction commits now.
 TablePlace ReplicatedCatalog::PlaceOf(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table) {
 	auto name = NameOf(table);
@@ -148,10 +154,7 @@ void ReplicatedCatalog::CheckForeignKey(duckdb::ClientContext &context, const Ob
 	if (!entry) {
 		return; // DuckDB says so
 	}
-	// A table that this transaction has made or changed may have had another place under this name.
-	auto is_new =
-	    entry->timestamp.load() >= duckdb::TRANSACTION_ID_START && entry->tags.find(PLACEMENT_TAG) == entry->tags.end();
-	if (!is_new) {
+	if (IsPlaceKnown(*entry)) {
 		CheckForeignKeyPlaces(table.name, place, other.name, PlaceOf(context, *entry));
 	}
 }
@@ -237,7 +240,7 @@ void ReplicatedCatalog::Place(duckdb::ClientContext &context, duckdb::DuckTableE
 //! Throws BinderException: a unique key of a sharded table must hold its shard key.
 void ReplicatedCatalog::CheckUniqueKey(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table,
                                        const duckdb::CreateIndexInfo &index) {
-	if (index.constraint_type == duckdb::IndexConstraintType::NONE) {
+	if (index.constraint_type == duckdb::IndexConstraintType::NONE || !IsPlaceKnown(table)) {
 		return;
 	}
 	auto place = PlaceOf(context, table);

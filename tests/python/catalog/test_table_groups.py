@@ -373,6 +373,38 @@ def test_shard_keys_stay_as_they_are_from_the_first_transaction_on(
     assert [row[1] for row in cluster.assert_equal()] == ["main"]
 
 
+@pytest.mark.parametrize(
+    "change", ["CREATE UNIQUE INDEX x ON u (v)", "ALTER TABLE u ADD PRIMARY KEY (v)"]
+)
+def test_unique_keys_hold_the_shard_key_of_what_the_table_is(cluster: Cluster, change: str) -> None:
+    """Under a new name it is as sharded as before; another table under the old name is not."""
+    node = cluster[0].con
+    node.execute(
+        "CREATE TABLE t (k INTEGER, v INTEGER) WITH (quack_shard_key = 'k', quack_initial_groups = 4)"
+    )
+    node.execute("BEGIN")
+    node.execute("ALTER TABLE t RENAME TO u")
+    with pytest.raises(duckdb.Error, match="does not contain shard key"):
+        node.execute(change)
+        node.execute("COMMIT")
+    with contextlib.suppress(duckdb.Error):
+        node.execute("ROLLBACK")
+    node.execute("BEGIN")
+    node.execute("ALTER TABLE t RENAME TO u")
+    node.execute(change.replace("(v)", "(v, k)"))
+    node.execute("COMMIT")
+    assert len(groups(cluster[1])["main.u"]) == 4
+    node.execute("BEGIN")
+    node.execute("CREATE OR REPLACE TABLE u (k INTEGER, v INTEGER)")
+    node.execute(change)
+    node.execute("COMMIT")
+    node.execute("INSERT INTO u VALUES (1, 1)")
+    with pytest.raises(duckdb.ConstraintException, match="Duplicate key"):
+        node.execute("INSERT INTO u VALUES (2, 1)")
+    assert groups(cluster[1]) == {}
+    cluster.assert_equal()
+
+
 PARENT = "CREATE TABLE parent (i INTEGER PRIMARY KEY) WITH (quack_group = 'family')"
 CHILD = "CREATE TABLE child (i INTEGER REFERENCES Parent)"
 
