@@ -241,7 +241,9 @@ Result<std::shared_ptr<RemoteSession>> RemoteCluster::OpenSession(const RemoteEn
 	request.body = EncodeConnectionRequest(MessageHeader(), body);
 	auto reply = Send(endpoint, request, budget);
 	if (!reply.IsOk()) {
-		return reply.GetStatus();
+		auto &status = reply.GetStatus();
+		// A login whose answer got lost has changed nothing.
+		return status.Code() == ErrorCode::OutcomeUnknown ? Status(ErrorCode::Unavailable, status.Message()) : status;
 	}
 	if (reply.Value().is_error) {
 		auto code = reply.Value().IsRetryable() ? ErrorCode::Unavailable : ErrorCode::Unauthorized;
