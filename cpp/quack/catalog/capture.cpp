@@ -14,7 +14,6 @@
 #include "duckdb/common/serializer/memory_stream.hpp"
 #include "duckdb/main/client_data.hpp"
 #include "duckdb/parser/constraints/foreign_key_constraint.hpp"
-#include "duckdb/parser/constraints/unique_constraint.hpp"
 #include "duckdb/parser/parsed_data/alter_table_info.hpp"
 #include "duckdb/parser/parsed_data/create_info.hpp"
 #include "duckdb/parser/parsed_data/create_trigger_info.hpp"
@@ -526,12 +525,8 @@ void Capture::OnCreate(duckdb::CatalogEntry &created) {
 		RefuseUpdatesBeforeIndex(index.GetDataTableInfo(), index.column_ids);
 		table.name = index.GetTableName().GetIdentifierName();
 		touched.push_back(table);
-		std::vector<std::string> columns;
-		for (auto &expression : index.parsed_expressions) {
-			columns.push_back(expression->GetName().GetIdentifierName());
-		}
 		if (index.IsUnique()) {
-			RefuseUniqueWithoutShardKey(table, columns);
+			RefuseUniqueWithoutShardKey(table, UniqueColumns(index.parsed_expressions));
 		}
 	}
 	if (created.type == CatalogType::TRIGGER_ENTRY) {
@@ -644,11 +639,7 @@ void Capture::OnAlter(duckdb::CatalogEntry &before, duckdb::CatalogEntry &after,
 		RefuseUpdatesBeforeIndex(*storage.GetDataTableInfo(), all);
 		auto &unique = alter.Cast<duckdb::AddConstraintInfo>().constraint->Cast<duckdb::UniqueConstraint>();
 		auto &columns = after.Cast<duckdb::TableCatalogEntry>().GetColumns();
-		std::vector<std::string> names;
-		for (auto &index : unique.GetLogicalIndexes(columns)) {
-			names.push_back(columns.GetColumn(index).Name().GetIdentifierName());
-		}
-		RefuseUniqueWithoutShardKey(altered, names);
+		RefuseUniqueWithoutShardKey(altered, UniqueColumns(unique, columns));
 	}
 	AddDdl(DdlAction::Alter, after.type, altered, {name, old_name, altered},
 	       ByteView(reinterpret_cast<const char *>(bytes), size), builds_index);

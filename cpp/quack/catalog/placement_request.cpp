@@ -5,7 +5,6 @@
 #include "duckdb/common/exception/binder_exception.hpp"
 #include "duckdb/common/string_util.hpp"
 #include "duckdb/parser/constraints/foreign_key_constraint.hpp"
-#include "duckdb/parser/constraints/unique_constraint.hpp"
 #include "duckdb/parser/expression/constant_expression.hpp"
 #include "quack/raft/raft.hpp"
 
@@ -98,14 +97,6 @@ std::string ShardColumn(const std::string &table, const duckdb::ColumnList &colu
 		                      OPTION_SHARD_KEY, name, table, column.Type().ToString(), SHARD_KEY_TYPES);
 	}
 	return column.Name().GetIdentifierName();
-}
-
-std::vector<std::string> UniqueColumns(const duckdb::UniqueConstraint &unique, const duckdb::ColumnList &columns) {
-	std::vector<std::string> names;
-	for (auto &index : unique.GetLogicalIndexes(columns)) {
-		names.push_back(columns.GetColumn(index).Name().GetIdentifierName());
-	}
-	return names;
 }
 
 } // namespace
@@ -269,6 +260,23 @@ std::optional<PlacementRequest> TakePlacementOptions(duckdb::CreateTableInfo &in
 	request.shard_key = SplitShardKey(*shard_key);
 	request.groups = static_cast<uint32_t>(*groups);
 	return request;
+}
+
+std::vector<std::string> UniqueColumns(const duckdb::UniqueConstraint &unique, const duckdb::ColumnList &columns) {
+	std::vector<std::string> names;
+	for (auto &index : unique.GetLogicalIndexes(columns)) {
+		names.push_back(columns.GetColumn(index).Name().GetIdentifierName());
+	}
+	return names;
+}
+
+std::vector<std::string>
+UniqueColumns(const duckdb::vector<duckdb::unique_ptr<duckdb::ParsedExpression>> &expressions) {
+	std::vector<std::string> names;
+	for (auto &expression : expressions) {
+		names.push_back(expression->GetName().GetIdentifierName());
+	}
+	return names;
 }
 
 void CheckUniqueHoldsShardKey(const std::string &table, const std::vector<std::string> &shard_key,

@@ -8,7 +8,9 @@
 #include "duckdb.hpp"
 #include "duckdb/parser/column_list.hpp"
 #include "duckdb/parser/constraint.hpp"
+#include "duckdb/parser/constraints/unique_constraint.hpp"
 #include "duckdb/parser/parsed_data/create_table_info.hpp"
+#include "duckdb/parser/parsed_expression.hpp"
 #include "quack/catalog/placements.hpp"
 
 namespace quack {
@@ -61,6 +63,11 @@ std::optional<PlacementRequest> TakePlacementOptions(duckdb::CreateTableInfo &in
 void CheckPlacementRequest(const std::string &table, const duckdb::ColumnList &columns,
                            const duckdb::vector<duckdb::unique_ptr<duckdb::Constraint>> &constraints,
                            PlacementRequest &request);
+
+//! Names of the columns of a unique constraint of a table with these columns.
+std::vector<std::string> UniqueColumns(const duckdb::UniqueConstraint &unique, const duckdb::ColumnList &columns);
+//! Names of the columns of an index; of an expression that is no column, its text.
+std::vector<std::string> UniqueColumns(const duckdb::vector<duckdb::unique_ptr<duckdb::ParsedExpression>> &expressions);
 
 //! Throws BinderException: the unique key of a sharded table does not hold its shard key.
 void CheckUniqueHoldsShardKey(const std::string &table, const std::vector<std::string> &shard_key,

@@ -247,11 +247,8 @@ void ReplicatedCatalog::CheckUniqueKey(duckdb::ClientContext &context, const duc
 	if (!place.IsSharded()) {
 		return;
 	}
-	std::vector<std::string> columns;
-	for (auto &expression : index.parsed_expressions) {
-		columns.push_back(expression->GetName().GetIdentifierName());
-	}
-	CheckUniqueHoldsShardKey(table.name.GetIdentifierName(), place.shard_key, columns, "the unique index");
+	CheckUniqueHoldsShardKey(table.name.GetIdentifierName(), place.shard_key, UniqueColumns(index.parsed_expressions),
+	                         "the unique index");
 }
 
 void ReplicatedCatalog::OnWrite(duckdb::ClientContext &context, const duckdb::TableCatalogEntry &table) {

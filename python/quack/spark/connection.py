@@ -116,7 +116,7 @@ def connection_slot(name: str, slots: int, *, timeout_s: float = 3600) -> Iterat
             try:
                 yield
             finally:
-                os.unlink(path)  # a job's name never comes again
+                os.unlink(path)  # or every job would leave files; who opened it meanwhile sees that
                 os.close(file)
             return
         if time.monotonic() > deadline:
