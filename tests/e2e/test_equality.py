@@ -320,6 +320,7 @@ def test_two_nodes_that_are_told_at_once_are_reseeded_one_after_the_other(tmp_pa
         left = times_of(first, "reseeding")[0]
         back = min(time for time in times_of(first, "role_changed") if time > left)
         assert times_of(second, "reseeding")[0] > back, (refused, tails(cluster))
+        assert [len(times_of(node, "reseeding")) for node in followers] == [1, 1]
 
 
 def test_the_last_one_beside_the_leader_refuses_to_be_reseeded(tmp_path):
