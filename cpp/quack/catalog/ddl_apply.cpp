@@ -12,11 +12,14 @@
 #include "duckdb/parser/parsed_data/create_index_info.hpp"
 #include "duckdb/parser/parsed_data/create_info.hpp"
 #include "duckdb/parser/parsed_data/create_macro_info.hpp"
+#include "duckdb/parser/parsed_data/create_type_info.hpp"
 #include "duckdb/parser/parsed_data/create_view_info.hpp"
 #include "duckdb/parser/parsed_data/drop_info.hpp"
 #include "duckdb/parser/statement/alter_statement.hpp"
 #include "duckdb/parser/statement/create_statement.hpp"
 #include "duckdb/parser/statement/drop_statement.hpp"
+#include "duckdb/planner/binder.hpp"
+#include "duckdb/planner/parsed_data/bound_create_table_info.hpp"
 #include "quack/catalog/effect_apply.hpp"
 #include "quack/catalog/query_rows.hpp"
 
@@ -67,17 +70,30 @@ void SetSearchPath(ApplySession &session, const Effect &effect) {
 	    duckdb::make_uniq<duckdb::CatalogSearchPath>(context, std::move(entries));
 }
 
-//! Views and macros go into the catalog as they are in the entry: they were bound where they were executed. Binding
-//! reads what they read, and files may be out of this node's reach, or gone when the log is replayed.
-bool CreatedUnbound(duckdb::ClientContext &context, duckdb::CreateInfo &info) {
+//! Tables, types, views and macros go into the catalog as they are in the entry: they were bound where they were executed.
+//! Binding a view reads what it reads, and files may be out of this node's reach, or gone when the log is replayed;
+//! binding what has only resolved types would lose which types it depends on.
+bool CreatedUnbound(duckdb::ClientContext &context, duckdb::unique_ptr<duckdb::CreateInfo> &info) {
 	auto &catalog = duckdb::Catalog::GetCatalog(context, duckdb::Identifier(CATALOG_NAME));
-	switch (info.type) {
+	switch (info->type) {
+	case CatalogType::TABLE_ENTRY: {
+		auto &path = info->GetQualifiedName().Path(); // catalog, schemas, name
+		duckdb::vector<duckdb::Identifier> schema_path(path.begin() + 1, path.end() - 1);
+		auto &schema = *catalog.GetSchema(catalog.GetCatalogTransaction(context), schema_path,
+		                                  duckdb::OnEntryNotFound::THROW_EXCEPTION);
+		auto bound = duckdb::Binder::BindCreateTableCheckpoint(std::move(info), schema);
+		catalog.CreateTable(context, *bound);
+		return true;
+	}
+	case CatalogType::TYPE_ENTRY:
+		catalog.CreateType(context, info->Cast<duckdb::CreateTypeInfo>());
+		return true;
 	case CatalogType::VIEW_ENTRY:
-		catalog.CreateView(context, info.Cast<duckdb::CreateViewInfo>());
+		catalog.CreateView(context, info->Cast<duckdb::CreateViewInfo>());
 		return true;
 	case CatalogType::MACRO_ENTRY:
 	case CatalogType::TABLE_MACRO_ENTRY:
-		catalog.CreateFunction(context, info.Cast<duckdb::CreateMacroInfo>());
+		catalog.CreateFunction(context, info->Cast<duckdb::CreateMacroInfo>());
 		return true;
 	default:
 		return false;
@@ -102,7 +118,7 @@ void ApplyCreate(ApplySession &session, const Effect &effect) {
 	if (info->type == CatalogType::INDEX_ENTRY) {
 		MakeBindable(info->Cast<duckdb::CreateIndexInfo>());
 	}
-	if (CreatedUnbound(session.Context(), *info)) {
+	if (CreatedUnbound(session.Context(), info)) {
 		return;
 	}
 	auto statement = duckdb::make_uniq<duckdb::CreateStatement>();
