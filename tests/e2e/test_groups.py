@@ -114,6 +114,10 @@ def test_a_read_only_attachment_changes_nothing(groups: LocalCluster) -> None:
         "SELECT quack_multiraft_sql_set_enabled(false, 'cp')",
         "CREATE TABLE cp.main.t (i INTEGER) WITH (quack_group = 'g')",
         "ALTER TABLE cp.main.t SET GROUP 'g'",
+        "CALL quack_member_remove('node-1', 'cp')",
+        "CALL quack_reseed('node-1', 'cp')",
+        "CALL quack_transfer_leadership('node-1', 'cp')",
+        "CALL quack_rebalance('cp')",
     ):
         with pytest.raises(duckdb.InvalidInputException, match="attached in read-only mode"):
             session.execute(statement)

@@ -17,21 +17,6 @@ namespace {
 
 constexpr MonotonicNs SET_TIMEOUT = 10 * NS_PER_SECOND;
 
-//! It is no write of a table, but who asked for a session that changes nothing means this too.
-void RefuseReadOnly(duckdb::ClientContext &context, const std::string &function, const std::string &catalog) {
-	auto database = duckdb::DatabaseManager::Get(context).GetDatabase(context, duckdb::Identifier(catalog));
-	if (database && database->IsReadOnly()) {
-		throw duckdb::InvalidInputException("%s: catalog \"%s\" is attached in read-only mode; attach it without "
-		                                    "READ_ONLY to change a setting of its cluster",
-		                                    function, catalog);
-	}
-	if (duckdb::MetaTransaction::Get(context).IsReadOnly()) {
-		throw duckdb::TransactionException("%s: the transaction is launched in read-only mode; a setting of the "
-		                                   "cluster is changed outside of it",
-		                                   function);
-	}
-}
-
 void Set(duckdb::ClientContext &context, const ClusterSetting &setting, const duckdb::Value &value,
          std::string catalog) {
 	auto is_own = catalog.empty() || catalog == catalog::CATALOG_NAME;
@@ -54,6 +39,20 @@ void Set(duckdb::ClientContext &context, const ClusterSetting &setting, const du
 }
 
 } // namespace
+
+void RefuseReadOnly(duckdb::ClientContext &context, const std::string &function, const std::string &catalog) {
+	auto database = duckdb::DatabaseManager::Get(context).GetDatabase(context, duckdb::Identifier(catalog));
+	if (database && database->IsReadOnly()) {
+		throw duckdb::InvalidInputException("%s: catalog \"%s\" is attached in read-only mode; attach it without "
+		                                    "READ_ONLY to change its cluster",
+		                                    function, catalog);
+	}
+	if (duckdb::MetaTransaction::Get(context).IsReadOnly()) {
+		throw duckdb::TransactionException("%s: the transaction is launched in read-only mode; a cluster is changed "
+		                                   "outside of it",
+		                                   function);
+	}
+}
 
 void RegisterClusterSetting(duckdb::ExtensionLoader &loader, const ClusterSetting &setting) {
 	auto run = [setting](duckdb::DataChunk &input, duckdb::ExpressionState &state, duckdb::Vector &result) {

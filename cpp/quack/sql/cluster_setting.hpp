@@ -21,6 +21,11 @@ struct ClusterSetting {
 	std::function<Status(catalog::ReplicatedDatabase &, const duckdb::Value &, MonotonicNs deadline)> set;
 };
 
+//! Throws when `catalog` is attached READ_ONLY (InvalidInputException) or the transaction is (TransactionException):
+//! a change of the cluster is no write of a table, but who asked for a session that changes nothing means it too.
+//! `function` is for the message.
+void RefuseReadOnly(duckdb::ClientContext &context, const std::string &function, const std::string &catalog);
+
 void RegisterClusterSetting(duckdb::ExtensionLoader &loader, const ClusterSetting &setting);
 
 } // namespace sql

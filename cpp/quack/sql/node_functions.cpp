@@ -9,6 +9,7 @@
 #include "duckdb/function/function_set.hpp"
 #include "duckdb/function/table_function.hpp"
 #include "quack/catalog/replicated_database.hpp"
+#include "quack/sql/cluster_setting.hpp"
 #include "quack/sql/node_runtime.hpp"
 #include "quack/sql/read_barrier.hpp"
 #include "quack/sql/remote_catalog.hpp"
@@ -40,6 +41,8 @@ struct Action {
 	std::function<Result<Answers>(duckdb::ClientContext &, const Arguments &)> run;
 	//! Arguments that may be followed by the name of an attached catalog; NOWHERE = only the node's own process.
 	size_t own_arguments = NOWHERE;
+	//! Refused where only reading is allowed.
+	bool changes_cluster = false;
 
 	static constexpr size_t NOWHERE = SIZE_MAX;
 };
@@ -136,6 +139,9 @@ void RunAction(duckdb::ClientContext &context, duckdb::TableFunctionInput &input
 	}
 	state.done = true;
 	auto &data = input.bind_data->Cast<ActionBindData>();
+	if (data.action->changes_cluster) {
+		RefuseReadOnly(context, data.action->name, data.catalog.empty() ? catalog::CATALOG_NAME : data.catalog);
+	}
 	auto outcome = data.catalog.empty() ? data.action->run(context, data.arguments) : RunActionThere(context, data);
 	if (!outcome.IsOk()) {
 		ThrowCoded(outcome.GetStatus());
@@ -224,6 +230,7 @@ Action MemberFunction(const char *name, node::MemberAction member_action) {
 	Action action;
 	action.name = name;
 	action.own_arguments = 1;
+	action.changes_cluster = true;
 	action.run = [name, member_action](duckdb::ClientContext &context, const Arguments &arguments) -> Result<Answers> {
 		auto runtime = NodeRuntime::Get(*context.db);
 		node::MemberChange change;
@@ -438,17 +445,20 @@ void RegisterNodeFunctions(duckdb::ExtensionLoader &loader) {
 	reseed.name = "quack_reseed";
 	reseed.run = ReseedAction;
 	reseed.own_arguments = 1;
+	reseed.changes_cluster = true;
 	RegisterForOperators(loader, reseed, {{text}});
 	Action transfer;
 	transfer.name = "quack_transfer_leadership";
 	transfer.columns = {"result", "leader_id"};
 	transfer.run = TransferAction;
 	transfer.own_arguments = 1;
+	transfer.changes_cluster = true;
 	RegisterForOperators(loader, transfer, {{}, {text}});
 	Action rebalance;
 	rebalance.name = "quack_rebalance";
 	rebalance.run = RebalanceAction;
 	rebalance.own_arguments = 0;
+	rebalance.changes_cluster = true;
 	RegisterForOperators(loader, rebalance, {{}});
 	RegisterForOperators(loader, MemberFunction("quack_member_add", node::MemberAction::Add), {{text}});
 	RegisterForOperators(loader, MemberFunction("quack_member_promote", node::MemberAction::Promote), {{text}});
