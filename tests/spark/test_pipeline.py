@@ -97,6 +97,18 @@ def test_bad_rows_fail_the_step_and_leave_nothing(pipeline):
     assert pipeline.metadata("quack_run") == []
 
 
+def test_bounds_that_are_no_values_of_their_columns_fail_before_anything_runs(pipeline):
+    step = pipeline.ingest(0, 10, rules={"range": {"id": {"min": "many", "max": 5.7}}})
+    with pytest.raises(PipelineError) as error:
+        pipeline.run(step, dry_run=True)
+    assert str(error.value).split("rules.range.")[1:] == [
+        "id.min: 'many' is not a value of bigint, the type of the column\nstep ingest-1: ",
+        "id.max: 5.7 is not a value of bigint, the type of the column",
+    ]
+    pipeline.run(pipeline.ingest(0, 10, rules={"range": {"id": {"min": "0", "max": 9.0}}}))
+    assert pipeline.ids() == list(range(10))
+
+
 def test_bad_rows_are_put_aside_and_counted(pipeline):
     folder = pipeline.folder / "texts"
     folder.mkdir()

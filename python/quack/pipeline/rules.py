@@ -9,7 +9,7 @@ from quack.errors import PipelineError
 from quack.pipeline.job import Range, Rules
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["CORRUPT", "PROBLEMS", "spark_name", "with_problems"]
 
@@ -34,7 +34,8 @@ def with_problems(frame: DataFrame, rules: Rules, not_null: Sequence[str], what:
         what: for the message.
 
     Raises:
-        PipelineError: a rule names a column that is not there, or has no valid condition.
+        PipelineError: a rule names a column that is not there, has a bound that is no value of its
+            column, or has no valid condition.
 
     """
     from pyspark.sql import Window
@@ -53,6 +54,7 @@ def with_problems(frame: DataFrame, rules: Rules, not_null: Sequence[str], what:
             twice = twice & f.col(CORRUPT).isNull()
         broken.append((f"unique {', '.join(keys)}", twice))
     types = {field.name.lower(): field.dataType for field in frame.schema.fields}
+    _check_bounds(frame.sparkSession, rules, types, what)
     for name, bounds in rules.range.items():
         broken.append(
             (f"range {name}", _outside(f.col(spark_name(name)), bounds, types[name.lower()]))
@@ -84,6 +86,35 @@ def _outside(column: Column, bounds: Range, kind: Any) -> Column:
     for part in parts[1:]:
         result = result | part
     return result
+
+
+def _check_bounds(spark: SparkSession, rules: Rules, types: dict[str, Any], what: str) -> None:
+    """Find bounds that are no values of their columns here, not in a task of a long run."""
+    from pyspark.sql import functions as f
+
+    problems = []
+    for name, bounds in rules.range.items():
+        kind = types[name.lower()]
+        for side, value in (("min", bounds.min), ("max", bounds.max)):
+            if value is None:
+                continue
+            given = f.lit(value)
+            cast = given.try_cast(kind)
+            # A number must be the same one: 5.7 as the bound of whole numbers would become 5.
+            fits = cast.isNotNull() if isinstance(value, str) else cast == given
+            try:
+                row = spark.sql("SELECT 1").select(f.coalesce(fits, f.lit(False))).first()
+                if row is not None and row[0]:
+                    continue
+            except Exception as error:
+                if getattr(error, "getSqlState", None) is None:  # no error of Spark's analysis
+                    raise
+            problems.append(
+                f"{what}: rules.range.{name}.{side}: {value!r} is not a value of "
+                f"{kind.simpleString()}, the type of the column"
+            )
+    if problems:
+        raise PipelineError("\n".join(problems))
 
 
 def _check_names(frame: DataFrame, rules: Rules, what: str) -> None:
