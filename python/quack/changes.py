@@ -9,12 +9,14 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import duckdb
 
-from quack.cluster.target import Target
 from quack.errors import ClusterError, typed
+
+if TYPE_CHECKING:
+    from quack.cluster.target import Target
 
 __all__ = [
     "OWN_COLUMNS",

@@ -9,11 +9,14 @@ import pathlib
 import subprocess
 import threading
 
+import duckdb
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Row
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+import quack
 from quack.errors import SparkError
 from quack.spark import staged
 from quack.spark.options import QuackOptions
@@ -270,6 +273,55 @@ def test_rows_are_split_and_complete(spark, sql, options, table, tmp_path):
     assert max(days[0]) < min(days[1])
 
 
+def test_parts_have_the_size_that_is_worth_a_task(sql, options, table, tmp_path):
+    sql(f"CREATE TABLE {table} AS SELECT range AS i, repeat('x', 1000) AS s FROM range(40000)")
+    given = {**options, "staging_dir": str(tmp_path)}
+
+    def read(**more: str) -> list[pa.Table]:
+        source = QuackDataSource({**given, **more})
+        reader = source.reader(source.schema())
+        return [pa.Table.from_batches(reader.read(part)) for part in reader.partitions()]
+
+    parts = read(query=f"SELECT * FROM {table} ORDER BY i")
+    assert [abs(part.num_rows - 20_000) < 2500 for part in parts] == [True, True]
+    assert pa.concat_tables(parts).column("i").to_pylist() == list(range(40_000))
+    assert [part.num_rows for part in read(query=f"FROM {table} WHERE i < 3000")] == [3000]
+    assert [part.num_rows for part in read(table=table, columns="i")] == [40_000]
+
+
+def test_planning_keeps_a_session_and_replaces_one_that_does_not_answer(
+    sql, options, table, monkeypatch
+):
+    sql(f"CREATE TABLE {table} AS SELECT range AS i FROM range(3)")
+    opened: list[duckdb.DuckDBPyConnection] = []
+
+    def connect_and_note(**given: object) -> duckdb.DuckDBPyConnection:
+        opened.append(quack.connect(**given))
+        return opened[-1]
+
+    monkeypatch.setattr("quack.spark.connection.connect", connect_and_note)
+
+    def rows(**more: str) -> list[int]:
+        source = QuackDataSource({**options, "table": table, **more})
+        reader = source.reader(source.schema())
+        found = [batch for part in reader.partitions() for batch in reader.read(part)]
+        return [value for batch in found for value in batch.column("i").to_pylist()]
+
+    assert rows(request_timeout_s="41") == [0, 1, 2]
+    assert len(opened) == 1
+    sql(f"INSERT INTO {table} VALUES (3)")
+    sql(f"ALTER TABLE {table} ADD COLUMN k INTEGER")
+    assert rows(request_timeout_s="41") == [0, 1, 2, 3]
+    assert len(opened) == 1
+    opened[0].execute("USE memory")
+    opened[0].execute("DETACH cp")
+    assert rows(request_timeout_s="41") == [0, 1, 2, 3]
+    assert rows(request_timeout_s="42") == [0, 1, 2, 3]
+    assert len(opened) == 3
+    with pytest.raises(duckdb.ConnectionException):
+        opened[1].execute("SELECT 1")  # of other options: closed
+
+
 def test_a_sharded_table_is_split_by_its_shards(spark, sql, options, table):
     sql("SELECT quack_multiraft_sql_set_enabled(true)")
     sql(
@@ -294,7 +346,7 @@ def test_a_sharded_table_is_split_by_its_shards(spark, sql, options, table):
     assert parts() == expected(5)
     assert len(parts(num_partitions="2")) == 2
     sql(f"ALTER TABLE {table} SET GROUP DEFAULT")
-    assert len(parts()) == 4
+    assert len(parts()) == 1
     sql("SELECT quack_multiraft_sql_set_enabled(false)")
 
 
@@ -400,7 +452,7 @@ def test_an_expired_snapshot_says_so(sql, options, table, tmp_path):
     reader = source.reader(source.schema())
     (part, *_) = reader.partitions()
     assert sum(batch.num_rows for batch in reader.read(part)) == part.rows > 0
-    os.utime(pathlib.Path(part.file).parent, (1, 1))
+    os.utime(pathlib.Path(part.files[0]).parent, (1, 1))
     assert staged.sweep(tmp_path, 60) == 1
     with pytest.raises(
         SparkError, match=r"snapshot expired or out of reach: .*Make the DataFrame anew"

@@ -14,7 +14,7 @@ from quack.errors import SparkError, code_of
 from quack.extension import connect
 from quack.spark.options import QuackOptions, text
 
-__all__ = ["attached", "connection_slot", "explained"]
+__all__ = ["attached", "attached_for_planning", "connection_slot", "explained"]
 
 
 def explained(doing: str, error: BaseException, options: QuackOptions) -> SparkError:
@@ -47,6 +47,22 @@ def _attach_sql(options: QuackOptions, consistency: str | None) -> str:
     return f"ATTACH {text(options.url)} AS cp ({', '.join(parts)})"
 
 
+def _attach(options: QuackOptions, attach_sql: str) -> duckdb.DuckDBPyConnection:
+    session = connect(config={"threads": 2})
+    try:
+        session.execute(attach_sql)
+        session.execute("USE cp")
+        session.execute("SET TimeZone = 'UTC'")
+        session.execute(f"SET quack_request_timeout_ms = {int(options.request_timeout_s * 1000)}")
+    except duckdb.Error as error:
+        session.close()
+        raise explained(f"cannot attach {options.url}", error, options) from None
+    except BaseException:
+        session.close()
+        raise
+    return session
+
+
 @contextlib.contextmanager
 def attached(
     options: QuackOptions, *, consistency: str | None = None
@@ -61,20 +77,49 @@ def attached(
         SparkError: no node answers, or it refuses; url and reason are named, no secret is.
 
     """
-    session = connect(config={"threads": 2})
+    session = _attach(options, _attach_sql(options, consistency))
     try:
-        try:
-            session.execute(_attach_sql(options, consistency))
-            session.execute("USE cp")
-            session.execute("SET TimeZone = 'UTC'")
-            session.execute(
-                f"SET quack_request_timeout_ms = {int(options.request_timeout_s * 1000)}"
-            )
-        except duckdb.Error as error:
-            raise explained(f"cannot attach {options.url}", error, options) from None
         yield session
     finally:
         session.close()
+
+
+#: At most one session, by the ATTACH that made it.
+_kept: dict[str, duckdb.DuckDBPyConnection] = {}
+
+
+def _take_kept(attach_sql: str) -> duckdb.DuckDBPyConnection | None:
+    session = _kept.pop(attach_sql, None)
+    while _kept:
+        _kept.popitem()[1].close()
+    if session is not None:
+        try:
+            session.execute("FROM cp.query('SELECT 1')").fetchall()
+        except duckdb.Error:
+            session.close()
+            return None
+    return session
+
+
+@contextlib.contextmanager
+def attached_for_planning(options: QuackOptions) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a session as `attached` does, for reading, and keep it for the next call.
+
+    Spark plans many queries in one process, which ends after a minute without work; attaching
+    anew takes longer than the questions of a small read.
+
+    Raises:
+        SparkError: as `attached`.
+
+    """
+    attach_sql = _attach_sql(options, None)
+    session = _take_kept(attach_sql) or _attach(options, attach_sql)
+    try:
+        yield session
+    except BaseException:
+        session.close()
+        raise
+    _kept[attach_sql] = session
 
 
 def _is_at(file: int, path: str) -> bool:

@@ -8,20 +8,22 @@ from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from quack.errors import SparkError
 from quack.spark import staged, types
-from quack.spark.connection import attached, explained
+from quack.spark.connection import attached_for_planning, explained
 from quack.spark.options import QuackOptions, TableName, quoted, text
 
 __all__ = ["Rows", "SnapshotReader", "attempts", "source_columns", "stage"]
 
 _BATCH_ROWS = 65_536
 _SLICE_ROWS_MIN = 256
-_PARTITIONS = 4
+#: Of a partition, when neither options nor shards say how many there are.
+_PARTITION_BYTES = 16 << 20
+#: What partitions are put together from then.
+_CHUNK_BYTES = 1 << 20
 _PART = "__quack_partition"
 _NUMBERS = frozenset(
     {f"{sign}{size}int" for sign in ("", "u") for size in ("tiny", "small", "big", "huge")}
@@ -151,7 +153,7 @@ def stage(
     options: QuackOptions,
     schema: StructType,
     rows: Rows,
-    parts: int,
+    parts: int | None,
     part_expression: str | None,
 ) -> list[staged.SnapshotPartition]:
     """Run one SELECT and cut its rows into parts, in which they keep their order.
@@ -161,7 +163,7 @@ def stage(
         options: of the read.
         schema: in which Spark gets the rows.
         rows: what to read.
-        parts: how many parts.
+        parts: how many parts; None = as many as their size asks for.
         part_expression: the number of a row's part, as SQL; None = parts of about equal size.
 
     Raises:
@@ -173,14 +175,16 @@ def stage(
     if part_expression is not None:
         expressions.append(f"{part_expression} AS {_PART}")
     arrow = types.arrow_schema(schema)
-    snapshot = staged.StagedSnapshot(arrow, parts, options.staging_dir, options.inline_bytes_max)
+    snapshot = staged.StagedSnapshot(arrow, options.staging_dir, options.inline_bytes_max)
     try:
         statement = f"SELECT {', '.join(expressions)} FROM {rows.source}"
         result = session.sql(statement).to_arrow_reader(_BATCH_ROWS)
-        for number, batch in _split(result, parts, part_expression is not None):
-            _check_not_null(batch, arrow, rows.what)
+        good = _checked(result, arrow, rows.what)
+        if parts is None:
+            return _parts_by_size(snapshot, (types.to_spark(batch, arrow) for batch in good))
+        for number, batch in _split(good, parts, part_expression is not None):
             snapshot.add(number, types.to_spark(batch, arrow))
-        return snapshot.finish()
+        return snapshot.finish([[number] for number in range(parts)])
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         snapshot.discard()
         raise explained(f"cannot read {rows.what}", error, options) from None
@@ -189,20 +193,51 @@ def stage(
         raise
 
 
-def _check_not_null(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> None:
+def _checked(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, what: str
+) -> Iterator[pa.RecordBatch]:
     """Refuse NULL where the schema that the user gave has none."""
-    for field, column in zip(schema, batch.columns, strict=True):
-        if not field.nullable and column.null_count:
-            raise SparkError(
-                f"column {quoted(field.name)} of {what} has NULL, and the schema that was given "
-                "says NOT NULL; leave that out"
-            )
+    for batch in batches:
+        for number, field in enumerate(schema):
+            if not field.nullable and batch.column(number).null_count:
+                raise SparkError(
+                    f"column {quoted(field.name)} of {what} has NULL, and the schema that was "
+                    "given says NOT NULL; leave that out"
+                )
+        yield batch
+
+
+def _parts_by_size(
+    snapshot: staged.StagedSnapshot, batches: Iterable[pa.RecordBatch]
+) -> list[staged.SnapshotPartition]:
+    """Cut rows, in their order, into as many parts of equal size as there are bytes for."""
+    number = 0
+    for batch in batches:
+        # Wide rows make large batches.
+        step = max(_SLICE_ROWS_MIN, batch.num_rows * 2 * _CHUNK_BYTES // max(1, batch.nbytes))
+        for start in range(0, batch.num_rows, step):
+            snapshot.add(number, batch.slice(start, step))
+            if snapshot.chunk_bytes[number] >= _CHUNK_BYTES:
+                snapshot.seal(number)
+                number += 1
+    sizes = snapshot.chunk_bytes
+    total = max(1, sum(sizes))
+    parts = max(1, round(total / _PARTITION_BYTES))
+    chunks: list[list[int]] = [[] for _ in range(parts)]
+    before = 0
+    for number, size in enumerate(sizes):
+        chunks[min(before * parts // total, parts - 1)].append(number)
+        before += size
+    return snapshot.finish(chunks)
 
 
 def _split(
     batches: Iterable[pa.RecordBatch], parts: int, is_numbered: bool
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     if is_numbered:
+        # Every planning process imports this module, and most have no use for these.
+        import pyarrow.compute as pc
+
         for batch in batches:
             numbers = batch.column(batch.num_columns - 1)
             rows = batch.drop_columns([_PART])
@@ -255,20 +290,18 @@ class SnapshotReader(DataSourceReader):
         staged.sweep(options.staging_dir, options.snapshot_ttl_s)
 
         def ask() -> list[staged.SnapshotPartition]:
-            with attached(options) as session:
+            with attached_for_planning(options) as session:
                 return self._stage(session)
 
         return attempts(ask)
 
     def _stage(self, session: duckdb.DuckDBPyConnection) -> list[staged.SnapshotPartition]:
         options = self._options
-        parts = options.num_partitions or _PARTITIONS
-        expression = None
+        parts, expression = options.num_partitions, None
         if options.partition_column is not None:
             expression = self._part_expression(session, source_columns(session, options))
         elif options.num_partitions is None and options.table is not None:
-            shards = _shards(session, options.table)
-            parts, expression = shards or (parts, None)
+            parts, expression = _shards(session, options.table) or (None, None)
         rows = Rows.asked_for(options)
         partitions = stage(session, options, self._schema, rows, parts, expression)
         if options.num_partitions is None:

@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 
 from quack.spark import types
 from quack.spark.change_stream import ChangeStreamReader, change_schema
-from quack.spark.connection import attached
+from quack.spark.connection import attached_for_planning
 from quack.spark.options import QuackOptions
 from quack.spark.reader import SnapshotReader, source_columns
 from quack.spark.writer import BatchWriter, StreamWriter
@@ -43,7 +43,7 @@ class QuackDataSource(DataSource):
         if self._parsed.change_feed:
             return change_schema(self._parsed)
         self._parsed.check_read()
-        with attached(self._parsed) as session:
+        with attached_for_planning(self._parsed) as session:
             columns = source_columns(session, self._parsed)
         what = "the query" if self._parsed.table is None else f"table {self._parsed.table}"
         return types.read_schema(columns, what)
