@@ -119,6 +119,14 @@ void ApplySession::ForgetTables() {
 	tables.clear();
 }
 
+void ApplySession::RequireUnchanged(const ObjectName &name, raft::LogIndex planned_version) const {
+	auto found = core.state.object_versions.find(name.Key());
+	if (found != core.state.object_versions.end() && found->second > planned_version) {
+		throw Rejected {
+		    Status(ErrorCode::SchemaChanged, "\"" + name.ToString() + "\" was changed by another transaction; retry")};
+	}
+}
+
 void ApplySession::Commit() {
 	ForgetTables();
 	active = false;

@@ -53,6 +53,8 @@ public:
 	void FinishAppends();
 	//! After DDL: tables are looked up again.
 	void ForgetTables();
+	//! Throws Rejected (SchemaChanged) when DDL touched the object in an entry behind `planned_version`.
+	void RequireUnchanged(const ObjectName &name, raft::LogIndex planned_version) const;
 	//! Throws what DuckDB throws.
 	void Commit();
 

@@ -21,6 +21,7 @@
 #include "duckdb/planner/binder.hpp"
 #include "duckdb/planner/parsed_data/bound_create_table_info.hpp"
 #include "quack/catalog/effect_apply.hpp"
+#include "quack/catalog/private_access.hpp"
 #include "quack/catalog/query_rows.hpp"
 
 namespace quack {
@@ -70,9 +71,9 @@ void SetSearchPath(ApplySession &session, const Effect &effect) {
 	    duckdb::make_uniq<duckdb::CatalogSearchPath>(context, std::move(entries));
 }
 
-//! Tables, types, views and macros go into the catalog as they are in the entry: they were bound where they were executed.
-//! Binding a view reads what it reads, and files may be out of this node's reach, or gone when the log is replayed;
-//! binding what has only resolved types would lose which types it depends on.
+//! Tables, types, views and macros go into the catalog as they are in the entry: they were bound where they were
+//! executed. Binding a view reads what it reads, and files may be out of this node's reach, or gone when the log is
+//! replayed; binding what has only resolved types would lose which types it depends on.
 bool CreatedUnbound(duckdb::ClientContext &context, duckdb::unique_ptr<duckdb::CreateInfo> &info) {
 	auto &catalog = duckdb::Catalog::GetCatalog(context, duckdb::Identifier(CATALOG_NAME));
 	switch (info->type) {
@@ -100,7 +101,19 @@ bool CreatedUnbound(duckdb::ClientContext &context, duckdb::unique_ptr<duckdb::C
 	}
 }
 
-void ApplyCreate(ApplySession &session, const Effect &effect) {
+//! DuckDB does not survive dependencies on what is not there.
+void RequireDependencies(ApplySession &session, const duckdb::CreateInfo &info, raft::LogIndex planned_version) {
+	for (auto &dependency : info.dependencies.Set()) {
+		ObjectName name;
+		for (auto &part : dependency.entry.schema_path) {
+			name.schema.push_back(part.GetIdentifierName());
+		}
+		name.name = dependency.entry.name.GetIdentifierName();
+		session.RequireUnchanged(name, planned_version);
+	}
+}
+
+void ApplyCreate(ApplySession &session, const Effect &effect, raft::LogIndex planned_version) {
 	auto stream = StreamOver(effect.definition);
 	duckdb::BinaryDeserializer deserializer(stream);
 	deserializer.Set<duckdb::DatabaseInstance &>(*session.Context().db);
@@ -118,6 +131,7 @@ void ApplyCreate(ApplySession &session, const Effect &effect) {
 	if (info->type == CatalogType::INDEX_ENTRY) {
 		MakeBindable(info->Cast<duckdb::CreateIndexInfo>());
 	}
+	RequireDependencies(session, *info, planned_version);
 	if (CreatedUnbound(session.Context(), info)) {
 		return;
 	}
@@ -154,6 +168,41 @@ void DropTrigger(ApplySession &session, const Effect &effect) {
 	entry.Cast<duckdb::DuckTableEntry>().DropTrigger(transaction, duckdb::Identifier(effect.object.name), false);
 }
 
+duckdb::optional_ptr<duckdb::CatalogEntry> Find(duckdb::ClientContext &context, const duckdb::DropInfo &info) {
+	auto &catalog = duckdb::Catalog::GetCatalog(context, duckdb::Identifier(CATALOG_NAME));
+	if (info.type == CatalogType::SCHEMA_ENTRY) {
+		auto &path = info.GetQualifiedName().Path();
+		duckdb::vector<duckdb::Identifier> schema_path(path.begin() + 1, path.end());
+		return catalog
+		    .GetSchema(catalog.GetCatalogTransaction(context), schema_path, duckdb::OnEntryNotFound::RETURN_NULL)
+		    .get();
+	}
+	duckdb::EntryLookupInfo lookup(info.type, info.GetQualifiedName());
+	return duckdb::Catalog::GetEntry(context, lookup, duckdb::OnEntryNotFound::RETURN_NULL);
+}
+
+//! DROP ... CASCADE is replicated as the drop of each object, what depends on others first. What still depends on the
+//! object was made by a transaction that the dropping one did not see.
+void RefuseUnseenDependents(duckdb::ClientContext &context, const duckdb::DropInfo &info, const ObjectName &name) {
+	auto entry = Find(context, info);
+	if (!entry) {
+		return;
+	}
+	auto &catalog = entry->ParentCatalog();
+	ScanDependents(*catalog.GetDependencyManager(), catalog.GetCatalogTransaction(context), *entry,
+	               [&](duckdb::DependencyEntry &dependency) {
+		               auto &dependent = dependency.Dependent();
+		               if (!dependent.flags.IsBlocking() || dependent.flags.IsOwnedBy()) {
+			               return; // goes with the object: DuckDB drops it, or what is owned is dropped before its
+						           // owner
+		               }
+		               throw Rejected {
+		                   Status(ErrorCode::SchemaChanged, "\"" + dependent.entry.name.GetIdentifierName() +
+						                                        "\", which depends on \"" + name.ToString() +
+						                                        "\", was created by another transaction; retry")};
+	               });
+}
+
 void ApplyDrop(ApplySession &session, const Effect &effect) {
 	if (CatalogType(effect.catalog_type) == CatalogType::TRIGGER_ENTRY) {
 		DropTrigger(session, effect);
@@ -172,7 +221,8 @@ void ApplyDrop(ApplySession &session, const Effect &effect) {
 	} else {
 		info->SetQualifiedName(InCatalog(effect.object));
 	}
-	// A cascade shows as several drops; the first may have taken the later ones with it.
+	RefuseUnseenDependents(session.Context(), *info, effect.object);
+	// Of owned objects the first drop may have taken the later ones with it.
 	info->cascade = true;
 	info->if_not_found = duckdb::OnEntryNotFound::RETURN_NULL;
 	auto statement = duckdb::make_uniq<duckdb::DropStatement>();
@@ -191,11 +241,11 @@ std::optional<std::string> RenamedTo(duckdb::ClientContext &context, const Effec
 	return info->Cast<duckdb::RenameTableInfo>().new_table_name.GetIdentifierName();
 }
 
-void ApplyDdl(ApplySession &session, const Effect &effect) {
+void ApplyDdl(ApplySession &session, const Effect &effect, raft::LogIndex planned_version) {
 	SetSearchPath(session, effect);
 	switch (effect.action) {
 	case DdlAction::Create:
-		ApplyCreate(session, effect);
+		ApplyCreate(session, effect, planned_version);
 		break;
 	case DdlAction::Alter:
 		ApplyAlter(session, effect);

@@ -135,7 +135,7 @@ void EffectApplier::Execute() {
 				locators->Clear();
 			}
 			session.ForgetTables();
-			ApplyDdl(session, effect);
+			ApplyDdl(session, effect, entry.header.planned_version);
 			if (changes != nullptr) {
 				changes->AddDdl(session, effect);
 			}

@@ -101,8 +101,10 @@ private:
 	uint64_t rows = 0;
 };
 
-//! Executes one DDL effect. Throws what DuckDB throws.
-void ApplyDdl(ApplySession &session, const Effect &effect);
+//! Executes one DDL effect of an entry that was planned at `planned_version`. Throws Rejected (SchemaChanged) when what
+//! it depends on changed since, or when something that it does not know depends on what it drops; else what DuckDB
+//! throws.
+void ApplyDdl(ApplySession &session, const Effect &effect, raft::LogIndex planned_version);
 
 //! The new name when the effect renames its table.
 std::optional<std::string> RenamedTo(duckdb::ClientContext &context, const Effect &effect);

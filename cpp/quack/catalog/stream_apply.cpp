@@ -63,6 +63,7 @@ void StreamApplier::ForEachFrame(const std::function<void(const DecodedEntry &)>
 		if (!frame.Value()) {
 			break;
 		}
+		frame.Value()->header = end.header; // a frame has none of its own
 		visit(*frame.Value());
 	}
 	if (!source.IsWhole()) {

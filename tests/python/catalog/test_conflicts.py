@@ -125,6 +125,88 @@ def test_schema_and_drop_race(cluster: Cluster) -> None:
     assert "quack schema_changed:" in error
 
 
+DEPENDENTS = {
+    "table on type": ("CREATE TYPE o AS ENUM ('a')", "CREATE TABLE d(m o)", "DROP TYPE o"),
+    "type on type": ("CREATE TYPE o AS ENUM ('a')", "CREATE TYPE d AS STRUCT(m o)", "DROP TYPE o"),
+    "table in schema": ("CREATE SCHEMA o", "CREATE TABLE o.d(i INT)", "DROP SCHEMA o"),
+    "view in schema": ("CREATE SCHEMA o", "CREATE VIEW o.d AS SELECT 1", "DROP SCHEMA o"),
+    "schema in schema": ("CREATE SCHEMA o", "CREATE SCHEMA o.d", "DROP SCHEMA o"),
+    "table on sequence": (
+        "CREATE SEQUENCE o", "CREATE TABLE d(i INT DEFAULT nextval('o'))", "DROP SEQUENCE o",
+    ),
+    "altered table on sequence": (
+        "CREATE SEQUENCE o", "ALTER TABLE t ALTER i SET DEFAULT nextval('o')", "DROP SEQUENCE o",
+    ),
+    "added column on sequence": (
+        "CREATE SEQUENCE o", "ALTER TABLE t ADD COLUMN d INT DEFAULT nextval('o')",
+        "DROP SEQUENCE o",
+    ),
+    "table on macro": (
+        "CREATE MACRO o(x) AS x + 1", "CREATE TABLE d(i INT DEFAULT o(1))", "DROP MACRO o",
+    ),
+    "table on table": (
+        "CREATE TABLE o(i INT PRIMARY KEY)", "CREATE TABLE d(i INT REFERENCES o(i))",
+        "DROP TABLE o",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cascade", ["", " CASCADE"], ids=["restrict", "cascade"])
+@pytest.mark.parametrize("name", DEPENDENTS)
+def test_what_is_used_meanwhile_is_not_dropped(cluster: Cluster, name: str, cascade: str) -> None:
+    setup, use, drop = DEPENDENTS[name]
+    error = race(cluster, [*TABLE, setup], use, drop + cascade)
+    assert "quack schema_changed:" in error, error
+    listing = (
+        "SELECT table_name FROM duckdb_tables() WHERE NOT internal UNION ALL SELECT view_name "
+        "FROM duckdb_views() WHERE NOT internal UNION ALL SELECT type_name FROM duckdb_types() "
+        "WHERE NOT internal UNION ALL SELECT schema_name FROM duckdb_schemas()"
+    )
+    for replica in cluster.replicas:
+        replica.command("wait")
+        found = {row[0] for row in replica.rows(listing)}
+        assert {"d", "t"} & found >= ({"t"} if "ALTER" in use else {"d", "t"}), found
+    cluster[1].con.execute("CREATE TABLE goes_on(i INT)")
+    cluster.assert_equal()
+
+
+@pytest.mark.parametrize("name", DEPENDENTS)
+def test_what_is_dropped_meanwhile_is_not_used(cluster: Cluster, name: str) -> None:
+    setup, use, drop = DEPENDENTS[name]
+    error = race(cluster, [*TABLE, setup], drop, use)
+    assert "quack schema_changed:" in error, error
+    cluster[1].con.execute("CREATE TABLE goes_on(i INT)")
+    cluster.assert_equal()
+
+
+def test_what_is_made_anew_meanwhile_is_another_object(cluster: Cluster) -> None:
+    error = race(
+        cluster,
+        ["CREATE TYPE o AS ENUM ('a')"],
+        "DROP TYPE o; CREATE TYPE o AS ENUM ('b')",
+        "CREATE TABLE d(m o)",
+    )
+    assert "quack schema_changed:" in error, error
+
+
+@pytest.mark.parametrize("name", DEPENDENTS)
+def test_an_open_transaction_does_not_keep_a_drop_from_being_applied(
+    cluster: Cluster, name: str
+) -> None:
+    setup, use, drop = DEPENDENTS[name]
+    a, b, _ = cluster.replicas
+    for statement in [*TABLE, setup]:
+        a.con.execute(statement)
+    b.command("wait")
+    session = b.session()
+    session.execute("BEGIN")
+    session.execute(use)
+    a.con.execute(drop)
+    b.command("wait")
+    expect(session, "COMMIT", "schema_changed|conflict")
+    cluster.assert_equal()
+
+
 def test_foreign_key_race(cluster: Cluster) -> None:
     """The referenced row goes while the reference is underway: the reference is refused."""
     setup = [

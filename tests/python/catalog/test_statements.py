@@ -102,6 +102,34 @@ DDL = [
         ],
     ),
     (
+        "schema with everything cascade",
+        [
+            "CREATE SCHEMA c",
+            "CREATE TYPE c.m AS ENUM ('x')",
+            "CREATE TABLE c.t(i c.m, j INT PRIMARY KEY)",
+            "CREATE TABLE c.u(j INT REFERENCES c.t(j), m c.m[])",
+            "CREATE INDEX cx ON c.u(j)",
+            "CREATE VIEW c.v AS FROM c.u",
+            "CREATE SEQUENCE c.s",
+            "CREATE TABLE c.w(i INT DEFAULT nextval('c.s'))",
+            "CREATE MACRO c.f(x) AS x + 1",
+            "CREATE SCHEMA c.b",
+            "CREATE TABLE c.b.t(i INT)",
+            "DROP SCHEMA c CASCADE",
+            "CREATE SCHEMA kept",
+        ],
+    ),
+    (
+        "owned sequence",
+        [
+            "CREATE SEQUENCE kept_by_table",
+            "CREATE TABLE owner(i INT)",
+            "ALTER SEQUENCE kept_by_table OWNED BY owner",
+            "DROP TABLE owner",
+            "CREATE SEQUENCE kept_by_table START 7",
+        ],
+    ),
+    (
         "nested types",
         [
             "CREATE TYPE mood AS ENUM ('happy', 'sad')",

@@ -131,12 +131,16 @@ def test_a_transaction_over_groups_is_whole_or_not_at_all(cluster: Cluster) -> N
         a.con.execute("COMMIT")
     cluster.assert_equal()
     assert b.rows('SELECT l.v, r.v FROM "left" l, "right" r') == [(100, 7)]
+    a.con.execute("CREATE TYPE mood AS ENUM ('sad', 'glad')")
     a.con.execute("BEGIN")
     a.con.execute('UPDATE "left" SET v = v - 1')
     a.con.execute('UPDATE "right" SET v = v + 1')
+    a.con.execute("CREATE TABLE moods (m mood)")
     a.con.execute("COMMIT")
     cluster.assert_equal()
     assert b.rows('SELECT l.v, r.v FROM "left" l, "right" r') == [(99, 8)]
+    with pytest.raises(duckdb.DependencyException, match='table "moods" depends on type "mood"'):
+        b.con.execute("DROP TYPE mood")
 
 
 def test_a_table_moves_between_groups_without_its_rows(cluster: Cluster) -> None:
