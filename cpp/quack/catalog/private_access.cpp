@@ -63,13 +63,6 @@ struct FreeListOf {
 };
 template struct Expose<FreeListOf, &duckdb::SingleFileBlockManager::free_list>;
 
-struct ScanDependentsOf {
-	using type = void (duckdb::DependencyManager::*)(duckdb::CatalogTransaction, const duckdb::CatalogEntryInfo &,
-	                                                 const std::function<void(duckdb::DependencyEntry &)> &);
-	friend type Get(ScanDependentsOf);
-};
-template struct Expose<ScanDependentsOf, &duckdb::DependencyManager::ScanDependents>;
-
 } // namespace
 
 duckdb::UndoBufferAllocator &UndoRecordsOf(duckdb::DuckTransaction &transaction) {
@@ -95,12 +88,6 @@ duckdb::mutex &SessionLockOf(duckdb::ClientContext &context) {
 
 bool HasActiveQuery(const duckdb::ClientContext &context) {
 	return (context.*Get(ActiveQueryOf())) != nullptr;
-}
-
-void ScanDependents(duckdb::DependencyManager &dependencies, duckdb::CatalogTransaction transaction,
-                    const duckdb::CatalogEntry &entry, const std::function<void(duckdb::DependencyEntry &)> &callback) {
-	auto info = duckdb::DependencyManager::GetLookupProperties(entry);
-	(dependencies.*Get(ScanDependentsOf()))(transaction, info, callback);
 }
 
 const duckdb::set<duckdb::block_id_t> &FreeBlocksOf(const duckdb::SingleFileBlockManager &blocks) {

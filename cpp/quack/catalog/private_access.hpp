@@ -2,13 +2,10 @@
 //! instantiation of a template, which C++ exempts from access checks ([temp.spec.general]/6): no patched DuckDB.
 #pragma once
 
-#include <functional>
 #include <set>
 
 #include "duckdb.hpp"
-#include "duckdb/catalog/catalog_entry/dependency/dependency_entry.hpp"
 #include "duckdb/catalog/catalog_entry/sequence_catalog_entry.hpp"
-#include "duckdb/catalog/dependency_manager.hpp"
 #include "duckdb/execution/index/art/art.hpp"
 #include "duckdb/storage/single_file_block_manager.hpp"
 #include "duckdb/transaction/duck_transaction.hpp"
@@ -30,10 +27,6 @@ duckdb::mutex &SessionLockOf(duckdb::ClientContext &context);
 //! Under the session's lock: a query has begun and was not ended yet. Until its end worker threads use the session's
 //! transaction without the lock.
 bool HasActiveQuery(const duckdb::ClientContext &context);
-
-//! Calls `callback` for each entry that depends on `entry`, as the transaction sees them.
-void ScanDependents(duckdb::DependencyManager &dependencies, duckdb::CatalogTransaction transaction,
-                    const duckdb::CatalogEntry &entry, const std::function<void(duckdb::DependencyEntry &)> &callback);
 
 //! Blocks that the file of the last checkpoint does not use: they may hold anything.
 const duckdb::set<duckdb::block_id_t> &FreeBlocksOf(const duckdb::SingleFileBlockManager &blocks);
