@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "duckdb/catalog/catalog_entry/dependency/dependency_entry.hpp"
 #include "duckdb/catalog/catalog_entry/duck_index_entry.hpp"
 #include "duckdb/catalog/catalog_entry/duck_table_entry.hpp"
 #include "duckdb/catalog/catalog_entry/schema_catalog_entry.hpp"
@@ -509,8 +510,14 @@ void Capture::OnCatalogEntry(duckdb::CatalogEntry &entry, duckdb::data_ptr_t ext
 	case CatalogType::DELETED_ENTRY:
 		OnDrop(entry);
 		break;
+	case CatalogType::DEPENDENCY_ENTRY:
+		if (parent.Cast<duckdb::DependencyEntry>().Subject().flags.IsOwnership()) {
+			throw duckdb::NotImplementedException("ALTER SEQUENCE ... OWNED BY is not replicated; drop the sequence "
+			                                      "when its table is dropped");
+		}
+		break; // other dependencies follow from the other records
 	default:
-		break; // renames' old names, dependencies: follow from the other records
+		break; // renames' old names: follow from the other records
 	}
 }
 

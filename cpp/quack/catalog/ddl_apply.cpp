@@ -21,7 +21,6 @@
 #include "duckdb/planner/binder.hpp"
 #include "duckdb/planner/parsed_data/bound_create_table_info.hpp"
 #include "quack/catalog/effect_apply.hpp"
-#include "quack/catalog/private_access.hpp"
 #include "quack/catalog/query_rows.hpp"
 
 namespace quack {
@@ -168,41 +167,6 @@ void DropTrigger(ApplySession &session, const Effect &effect) {
 	entry.Cast<duckdb::DuckTableEntry>().DropTrigger(transaction, duckdb::Identifier(effect.object.name), false);
 }
 
-duckdb::optional_ptr<duckdb::CatalogEntry> Find(duckdb::ClientContext &context, const duckdb::DropInfo &info) {
-	auto &catalog = duckdb::Catalog::GetCatalog(context, duckdb::Identifier(CATALOG_NAME));
-	if (info.type == CatalogType::SCHEMA_ENTRY) {
-		auto &path = info.GetQualifiedName().Path();
-		duckdb::vector<duckdb::Identifier> schema_path(path.begin() + 1, path.end());
-		return catalog
-		    .GetSchema(catalog.GetCatalogTransaction(context), schema_path, duckdb::OnEntryNotFound::RETURN_NULL)
-		    .get();
-	}
-	duckdb::EntryLookupInfo lookup(info.type, info.GetQualifiedName());
-	return duckdb::Catalog::GetEntry(context, lookup, duckdb::OnEntryNotFound::RETURN_NULL);
-}
-
-//! DROP ... CASCADE is replicated as the drop of each object, what depends on others first. What still depends on the
-//! object was made by a transaction that the dropping one did not see.
-void RefuseUnseenDependents(duckdb::ClientContext &context, const duckdb::DropInfo &info, const ObjectName &name) {
-	auto entry = Find(context, info);
-	if (!entry) {
-		return;
-	}
-	auto &catalog = entry->ParentCatalog();
-	ScanDependents(*catalog.GetDependencyManager(), catalog.GetCatalogTransaction(context), *entry,
-	               [&](duckdb::DependencyEntry &dependency) {
-		               auto &dependent = dependency.Dependent();
-		               if (!dependent.flags.IsBlocking() || dependent.flags.IsOwnedBy()) {
-			               return; // goes with the object: DuckDB drops it, or what is owned is dropped before its
-						           // owner
-		               }
-		               throw Rejected {
-		                   Status(ErrorCode::SchemaChanged, "\"" + dependent.entry.name.GetIdentifierName() +
-						                                        "\", which depends on \"" + name.ToString() +
-						                                        "\", was created by another transaction; retry")};
-	               });
-}
-
 void ApplyDrop(ApplySession &session, const Effect &effect) {
 	if (CatalogType(effect.catalog_type) == CatalogType::TRIGGER_ENTRY) {
 		DropTrigger(session, effect);
@@ -221,9 +185,9 @@ void ApplyDrop(ApplySession &session, const Effect &effect) {
 	} else {
 		info->SetQualifiedName(InCatalog(effect.object));
 	}
-	RefuseUnseenDependents(session.Context(), *info, effect.object);
-	// Of owned objects the first drop may have taken the later ones with it.
-	info->cascade = true;
+	// CASCADE is replicated as the drop of each object, what depends on others first. What still depends on this one
+	// was made by a transaction that the dropping one did not see: DuckDB refuses.
+	info->cascade = false;
 	info->if_not_found = duckdb::OnEntryNotFound::RETURN_NULL;
 	auto statement = duckdb::make_uniq<duckdb::DropStatement>();
 	statement->info = std::move(info);

@@ -102,8 +102,8 @@ private:
 };
 
 //! Executes one DDL effect of an entry that was planned at `planned_version`. Throws Rejected (SchemaChanged) when what
-//! it depends on changed since, or when something that it does not know depends on what it drops; else what DuckDB
-//! throws.
+//! it depends on changed since; else what DuckDB throws, also for a drop on which something depends that is not
+//! dropped.
 void ApplyDdl(ApplySession &session, const Effect &effect, raft::LogIndex planned_version);
 
 //! The new name when the effect renames its table.

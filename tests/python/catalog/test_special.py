@@ -171,3 +171,15 @@ def test_export_of_the_catalog(cluster: Cluster, tmp_path: Path) -> None:
     a.con.execute("CREATE TABLE t AS FROM range(10)")
     a.con.execute(f"COPY t TO '{tmp_path}/t.parquet'")
     assert duckdb.sql(f"SELECT count(*) FROM '{tmp_path}/t.parquet'").fetchall() == [(10,)]
+
+
+def test_what_would_stay_on_one_node_is_refused(cluster: Cluster) -> None:
+    """Ownership is in no record of the catalog's changes but its dependencies."""
+    node = cluster[0]
+    node.con.execute("CREATE SEQUENCE s")
+    node.con.execute("CREATE TABLE t(i INT)")
+    with pytest.raises(duckdb.Error, match="OWNED BY is not replicated; drop the sequence when"):
+        node.con.execute("ALTER SEQUENCE s OWNED BY t")
+    node.con.execute("DROP TABLE t")
+    cluster.assert_equal()
+    assert node.rows("SELECT nextval('s')") == [(1,)]

@@ -120,16 +120,6 @@ DDL = [
         ],
     ),
     (
-        "owned sequence",
-        [
-            "CREATE SEQUENCE kept_by_table",
-            "CREATE TABLE owner(i INT)",
-            "ALTER SEQUENCE kept_by_table OWNED BY owner",
-            "DROP TABLE owner",
-            "CREATE SEQUENCE kept_by_table START 7",
-        ],
-    ),
-    (
         "nested types",
         [
             "CREATE TYPE mood AS ENUM ('happy', 'sad')",
