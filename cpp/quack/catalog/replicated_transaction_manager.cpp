@@ -134,8 +134,13 @@ duckdb::ErrorData ReplicatedTransactionManager::CommitReplicated(duckdb::ClientC
 	try {
 		captured = CaptureChanges(transaction, open, session.ReadsWereHidden());
 		if (captured.parts->IsEmpty()) {
-			EndingScope ending(core->transactions, transaction);
-			return DuckTransactionManager::CommitTransaction(context, transaction);
+			if (transaction.GetUndoProperties().has_catalog_changes) {
+				throw duckdb::NotImplementedException("this change of the catalog is not replicated");
+			}
+			// Nothing is left of its changes, and a commit might begin a checkpoint, in which a closed gate would stop
+			// it.
+			RollbackTransaction(transaction);
+			return duckdb::ErrorData();
 		}
 		CheckPlan(open, *captured.parts);
 		header.request_id = session.TakeRequestId(&header.base_index);

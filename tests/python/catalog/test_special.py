@@ -183,3 +183,21 @@ def test_what_would_stay_on_one_node_is_refused(cluster: Cluster) -> None:
     node.con.execute("DROP TABLE t")
     cluster.assert_equal()
     assert node.rows("SELECT nextval('s')") == [(1,)]
+
+
+def test_a_session_never_checkpoints(tmp_path: Path) -> None:
+    """DuckDB would at the COMMIT of changes that leave nothing; a node takes its checkpoints itself."""
+    replica = Cluster(tmp_path, 1)[0]
+    replica.con.execute("SET GLOBAL checkpoint_threshold = '1KB'")
+    replica.con.execute("CREATE TABLE t AS SELECT range AS i FROM range(100000)")
+    replica.command("checkpoint")
+    replica.con.execute("INSERT INTO t SELECT range FROM range(100000)")
+    headers = (tmp_path / "n0.db").read_bytes()[:12288]
+    replica.con.execute("BEGIN")
+    replica.con.execute("INSERT INTO t VALUES (-1)")
+    replica.con.execute("DELETE FROM t WHERE i = -1")
+    replica.con.execute("COMMIT")
+    assert (tmp_path / "n0.db").read_bytes()[:12288] == headers
+    replica.command("checkpoint")
+    assert (tmp_path / "n0.db").read_bytes()[:12288] != headers
+    replica.close()
