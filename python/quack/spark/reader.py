@@ -211,16 +211,17 @@ def _parts_by_size(
     snapshot: staged.StagedSnapshot, batches: Iterable[pa.RecordBatch]
 ) -> list[staged.SnapshotPartition]:
     """Cut rows, in their order, into as many parts of equal size as there are bytes for."""
-    number = 0
+    sizes = [0]  # of the chunks
     for batch in batches:
         # Wide rows make large batches.
         step = max(_SLICE_ROWS_MIN, batch.num_rows * 2 * _CHUNK_BYTES // max(1, batch.nbytes))
         for start in range(0, batch.num_rows, step):
-            snapshot.add(number, batch.slice(start, step))
-            if snapshot.chunk_bytes[number] >= _CHUNK_BYTES:
-                snapshot.seal(number)
-                number += 1
-    sizes = snapshot.chunk_bytes
+            rows = batch.slice(start, step)
+            snapshot.add(len(sizes) - 1, rows)
+            sizes[-1] += rows.nbytes
+            if sizes[-1] >= _CHUNK_BYTES:
+                snapshot.seal(len(sizes) - 1)
+                sizes.append(0)
     total = max(1, sum(sizes))
     parts = max(1, round(total / _PARTITION_BYTES))
     chunks: list[list[int]] = [[] for _ in range(parts)]

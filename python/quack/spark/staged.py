@@ -52,7 +52,6 @@ class _Chunk:
 
     def __init__(self) -> None:
         self.rows = 0
-        self.bytes = 0
         self.batches: list[pa.RecordBatch] = []
         self.writer: pa.ipc.RecordBatchStreamWriter | None = None
 
@@ -75,11 +74,6 @@ class StagedSnapshot:
         self._parent = folder
         self._folder: pathlib.Path | None = None
 
-    @property
-    def chunk_bytes(self) -> list[int]:
-        """The size of each chunk, by its number."""
-        return [chunk.bytes for chunk in self._chunks]
-
     def add(self, number: int, batch: pa.RecordBatch) -> None:
         """Append a batch to a chunk.
 
@@ -93,7 +87,6 @@ class StagedSnapshot:
             return
         chunk = self._chunks[number]
         chunk.rows += batch.num_rows
-        chunk.bytes += batch.nbytes
         self._bytes += batch.nbytes
         if self._folder is None and self._bytes <= self._bytes_max:
             chunk.batches.append(batch)
@@ -113,9 +106,10 @@ class StagedSnapshot:
 
         """
         chunk = self._chunks[number]
-        if chunk.writer is not None:
+        writer, chunk.writer = chunk.writer, None
+        if writer is not None:
             try:
-                chunk.writer.close()
+                writer.close()
             except OSError as error:
                 raise self._failure(error) from None
 
