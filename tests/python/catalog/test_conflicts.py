@@ -165,7 +165,7 @@ def test_what_is_used_meanwhile_is_not_dropped(cluster: Cluster, name: str, casc
     for replica in cluster.replicas:
         replica.command("wait")
         found = {row[0] for row in replica.rows(listing)}
-        assert {"d", "t"} & found >= ({"t"} if "ALTER" in use else {"d", "t"}), found
+        assert found >= ({"t"} if "ALTER" in use else {"d", "t"}), found
     cluster[1].con.execute("CREATE TABLE goes_on(i INT)")
     cluster.assert_equal()
 
