@@ -116,7 +116,6 @@ private:
 	           Staged &staged);
 	void StageSequence(const DecodedEntry &entry, raft::LogIndex index, SequenceMove move, Staged &staged);
 	void Publish(Staged &staged);
-	raft::LogIndex ObjectVersion(const std::string &key) const;
 	void OnLocalConflict(int attempt);
 	void EvictLocal(int attempt);
 	void RestoreMainTables();

@@ -6,11 +6,6 @@
 namespace quack {
 namespace catalog {
 
-raft::LogIndex Applier::ObjectVersion(const std::string &key) const {
-	auto found = core.state.object_versions.find(key);
-	return found == core.state.object_versions.end() ? 0 : found->second;
-}
-
 //! Ok when an earlier attempt of the request would still be remembered.
 Status Applier::CheckWindow(const node::CommittedEntry &committed, const DecodedEntry &entry,
                             const Staged &staged) const {
@@ -46,9 +41,9 @@ Status Applier::Check(const node::CommittedEntry &committed, const DecodedEntry 
 		for (auto &name : names) {
 			auto current = name;
 			for (;;) {
-				if (ObjectVersion(current.Key()) > entry.header.planned_version) {
-					return Status(ErrorCode::SchemaChanged,
-					              "\"" + current.ToString() + "\" was changed by another transaction; retry");
+				auto unchanged = core.state.CheckUnchanged(current, entry.header.planned_version);
+				if (!unchanged.IsOk()) {
+					return unchanged;
 				}
 				if (current.schema.empty()) {
 					break;

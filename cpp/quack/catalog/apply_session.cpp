@@ -120,10 +120,9 @@ void ApplySession::ForgetTables() {
 }
 
 void ApplySession::RequireUnchanged(const ObjectName &name, raft::LogIndex planned_version) const {
-	auto found = core.state.object_versions.find(name.Key());
-	if (found != core.state.object_versions.end() && found->second > planned_version) {
-		throw Rejected {
-		    Status(ErrorCode::SchemaChanged, "\"" + name.ToString() + "\" was changed by another transaction; retry")};
+	auto status = core.state.CheckUnchanged(name, planned_version);
+	if (!status.IsOk()) {
+		throw Rejected {status};
 	}
 }
 

@@ -6,6 +6,7 @@
 #include "duckdb/main/client_context.hpp"
 #include "duckdb/main/database_manager.hpp"
 #include "quack/catalog/commit_proposals.hpp"
+#include "quack/catalog/effects.hpp"
 
 namespace quack {
 namespace catalog {
@@ -102,6 +103,18 @@ std::vector<node::Position> ReadBarriers(ReplicaCore &core, duckdb::ClientContex
 }
 
 } // namespace
+
+bool ReplicatedState::IsChangedSince(const std::string &key, raft::LogIndex version) const {
+	auto found = object_versions.find(key);
+	return found != object_versions.end() && found->second > version;
+}
+
+Status ReplicatedState::CheckUnchanged(const ObjectName &name, raft::LogIndex planned_version) const {
+	if (!IsChangedSince(name.Key(), planned_version)) {
+		return Status::Ok();
+	}
+	return Status(ErrorCode::SchemaChanged, "\"" + name.ToString() + "\" was changed by another transaction; retry");
+}
 
 void ReplicaCore::PublishCopies() {
 	auto vector = std::make_shared<AppliedVector>();

@@ -74,6 +74,11 @@ struct ReplicatedState {
 	ChangeFeed changes;
 	//! Large transactions that have not ended.
 	std::map<StreamId, OpenStream> streams;
+
+	//! Whether DDL touched a name (ObjectName::Key) in an entry behind `version`.
+	bool IsChangedSince(const std::string &key, raft::LogIndex version) const;
+	//! SchemaChanged when it touched the object behind what the transaction was planned on.
+	Status CheckUnchanged(const ObjectName &name, raft::LogIndex planned_version) const;
 };
 
 class EqualityAudit;

@@ -222,8 +222,7 @@ ReplicatedTransactionManager::CaptureChanges(PartLayout layout, duckdb::DuckTran
 void ReplicatedTransactionManager::CheckPlan(const OpenTransaction &open, const PartWriters &parts) const {
 	std::lock_guard<std::mutex> guard(core->state_lock);
 	for (auto &table : parts.Used()) {
-		auto version = core->state.object_versions.find(table);
-		if (version != core->state.object_versions.end() && version->second > open.planned_version) {
+		if (core->state.IsChangedSince(table, open.planned_version)) {
 			throw Status(ErrorCode::SchemaChanged,
 			             "a table that this transaction uses was changed by another transaction; retry");
 		}
